@@ -1,0 +1,1 @@
+"""Data only: hardware, models, decode fits and the scenarios of published experiments, as TOML."""
