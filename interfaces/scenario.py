@@ -214,5 +214,3 @@ class Resolved(Section):
     scenario: Scenario
     hardware: Hardware
     model: Model
-
-

@@ -1,0 +1,110 @@
+"""The contracts a backend implements, simulated or real, and what it must be capable of.
+
+Every method starts something and returns at once; the outcome is an event given to `report`. So one shape
+fits a discrete-event simulator and asyncio alike.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from interfaces import actions
+from interfaces.actions import InFlight
+from interfaces.errors import ScenarioError
+from interfaces.events import Event
+from interfaces.policies.protocols import Policy
+from interfaces.view import LoopConfig
+
+Report = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a backend can do, declared; checks are skipped by it, policies refused by it."""
+
+    in_flight: frozenset[InFlight] = frozenset(InFlight)
+    abort: bool = True
+    colocated: bool = True
+    streaming: bool = True
+    """Train in parts (`Train.last = False`)."""
+    token_masks: bool = True
+    multi_turn: bool = True
+    recovers_replicas: bool = True
+    deterministic: bool = False
+    """The same seed gives the same events at the same times."""
+
+
+class RolloutEngine(Protocol):
+    """One replica: an inference engine that generates under the version it last loaded."""
+
+    def generate(self, action: actions.Generate) -> None:
+        """Start or resume a rollout; ends in RolloutFinished, RolloutAborted or RolloutFailed."""
+
+    def abort(self, action: actions.Abort) -> None:
+        """Take a rollout off; RolloutAborted follows unless it finished first. Unknown ids are ignored."""
+
+    def load(self, action: actions.LoadWeights) -> None:
+        """Interrupt, load, resume; WeightsLoaded follows, after the RolloutAborted of what it aborted."""
+
+
+class Trainer(Protocol):
+    """Turns rollouts into the next version."""
+
+    def train(self, action: actions.Train) -> None:
+        """Train; TrainingFinished follows."""
+
+    def checkpoint(self, action: actions.Checkpoint) -> None:
+        """Write a checkpoint; CheckpointFinished follows. Never delays a publish asked for before."""
+
+    def evaluate(self, action: actions.Evaluate) -> None:
+        """Evaluate; EvaluationFinished follows."""
+
+
+class WeightSync(Protocol):
+    """Moves weights from the trainer to where replicas can load them."""
+
+    def publish(self, action: actions.Publish) -> None:
+        """Publish; WeightsPublished follows."""
+
+
+class ReplayBuffer(Protocol):
+    """Finished rollouts that have not been trained."""
+
+    def discard(self, rollouts: Sequence[int]) -> None:
+        """Forget rollouts; unknown ids are ignored (they had not finished)."""
+
+    def __len__(self) -> int:
+        """Rollouts held."""
+
+
+class RewardService(Protocol):
+    """Scores finished rollouts."""
+
+    def score(self, rollout: int) -> None:
+        """Compute a reward; RewardReady or RewardFailed follows."""
+
+
+def refuse_unless_able(policy: Policy, capabilities: Capabilities, config: LoopConfig, where: str) -> None:
+    """Refuse a policy that this backend or this run cannot carry.
+
+    Raises:
+        ScenarioError: names the missing capability or the capacity that cannot be met.
+    """
+    missing = sorted(action.value for action in policy.in_flight - capabilities.in_flight)
+    if missing:
+        raise ScenarioError(
+            where, "policy.name", policy.name, f"asks for {', '.join(missing)}, which this backend cannot do",
+            "choose another policy or backend",
+        )  # fmt: skip
+    if policy.capacity.colocated and not capabilities.colocated:
+        raise ScenarioError(
+            where, "policy.name", policy.name, "shares GPUs between generation and training, which this "
+            "backend cannot do", "choose a policy with separate pools",
+        )  # fmt: skip
+    needed, prompts = policy.min_outstanding_groups, config.prompts
+    if prompts is not None and prompts < needed:
+        raise ScenarioError(
+            where, "workload.dataset_size", config.dataset_size,
+            f"times {config.epochs} epochs is fewer prompts than the {needed} groups a step needs",
+            "use more data or a smaller workload.batch_size",
+        )  # fmt: skip

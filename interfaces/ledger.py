@@ -1,0 +1,168 @@
+"""Who is where: groups, rollouts, prompts and the credit they hold. Every count changes here, in one place."""
+
+from collections import Counter, deque
+from heapq import heappop, heappush
+
+from interfaces.rollout import Group, GroupState, Rollout, RolloutState
+from interfaces.view import View
+
+
+class Prompt:
+    """A prompt to admit and how often it was admitted before."""
+
+    __slots__ = ("attempt", "index")
+
+    def __init__(self, index: int, attempt: int) -> None:
+        self.index = index
+        self.attempt = attempt
+
+
+class Ledger:
+    """The books of a run. Conservation holds after every event:
+
+    admitted groups = running + ready + training + trained + discarded, and the same for rollouts.
+    """  # noqa: D415
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self.groups: dict[int, Group] = {}
+        """Groups whose credit is out: running, ready or training."""
+        self.rollouts: dict[int, Rollout] = {}
+        """Rollouts of those groups, and dropped ones that a replica still holds."""
+        self.admitted_groups = 0
+        self.admitted_rollouts = 0
+        self.trained_rollouts = 0
+        self.discarded: Counter[str] = Counter()
+        """Groups discarded, by reason."""
+        self.trained_prompts: Counter[int] | None = None
+        """How often each prompt was trained; kept only when a check asks for it."""
+        self.next_index = 0
+        """First prompt never admitted."""
+        self.requeued: deque[Prompt] = deque()
+        """Prompts to admit again, before any new one."""
+        self._pending: list[tuple[float, int, Rollout]] = []
+        self._arrivals = 0
+
+    # ---- prompts and admission ------------------------------------------------------------------------
+
+    def next_prompt(self) -> Prompt | None:
+        """The prompt that the next group takes; None when the data are used up."""
+        if self.requeued:
+            return self.requeued[0]
+        prompts = self._view.config.prompts
+        if prompts is not None and self.next_index >= prompts:
+            self._view.prompts_left = False
+            return None
+        return Prompt(self.next_index, 0)
+
+    def admit(self, redundancy: int) -> list[Rollout]:
+        """Open a group for the next prompt and return its members."""
+        prompt = self.next_prompt()
+        assert prompt is not None, "admit() without a prompt"
+        if self.requeued:
+            self.requeued.popleft()
+        else:
+            self.next_index += 1
+        config = self._view.config
+        group = Group(self.admitted_groups, prompt.index, prompt.attempt, config.group_size)
+        self.admitted_groups += 1
+        first = self.admitted_rollouts
+        size = config.group_size + redundancy
+        self.admitted_rollouts += size
+        group.rollouts = [Rollout(first + member, group, member) for member in range(size)]
+        self.groups[group.id] = self._view.running[group.id] = group
+        for rollout in group.rollouts:
+            self.rollouts[rollout.id] = rollout
+        return group.rollouts
+
+    # ---- the dispatch queue ---------------------------------------------------------------------------
+
+    def enqueue(self, rollout: Rollout, priority: float) -> None:
+        """Let a rollout wait for a replica."""
+        rollout.state = RolloutState.PENDING
+        self._arrivals += 1
+        heappush(self._pending, (priority, self._arrivals, rollout))
+        self._view.pending_rollouts += 1
+
+    def first_pending(self) -> Rollout | None:
+        """The rollout to place next; dropped ones are skipped."""
+        pending = self._pending
+        while pending:
+            rollout = pending[0][2]
+            if rollout.state is RolloutState.PENDING:
+                return rollout
+            heappop(pending)
+        return None
+
+    def pop_pending(self) -> None:
+        """Take the first off the queue."""
+        heappop(self._pending)
+        self._view.pending_rollouts -= 1
+
+    # ---- groups ---------------------------------------------------------------------------------------
+
+    def make_ready(self, group: Group) -> None:
+        """All members are finished and rewarded."""
+        group.head_version = min(rollout.head_version for rollout in group.rollouts)
+        group.tail_version = max(rollout.tail_version for rollout in group.rollouts)
+        group.state = GroupState.READY
+        del self._view.running[group.id]
+        self._view.ready[group.id] = group
+
+    def take(self, groups: "list[Group] | tuple[Group, ...]") -> None:
+        """The trainer takes these ready groups."""
+        for group in groups:
+            del self._view.ready[group.id]
+            group.state = GroupState.TRAINING
+            self._view.training[group.id] = group
+
+    def trained(self) -> None:
+        """All groups that the trainer held are trained."""
+        for group in self._view.training.values():
+            group.state = GroupState.TRAINED
+            self.trained_rollouts += len(group.rollouts)
+            if self.trained_prompts is not None:
+                self.trained_prompts[group.prompt] += 1
+            self._release(group)
+        self._view.trained_groups += len(self._view.training)
+        self._view.training.clear()
+
+    def return_training(self) -> None:
+        """The run stops in the middle of a step: what the trainer held is not trained."""
+        for group in self._view.training.values():
+            group.state = GroupState.DISCARDED
+            self.discarded["run_end"] += 1
+            self._release(group)
+        self._view.discarded_groups += len(self._view.training)
+        self._view.training.clear()
+
+    def discard(self, group: Group, reason: str, *, requeue: bool) -> None:
+        """A running or ready group gives its credit back, once; its members were dropped before."""
+        del (self._view.running if group.state is GroupState.RUNNING else self._view.ready)[group.id]
+        group.state = GroupState.DISCARDED
+        self.discarded[reason] += 1
+        self._view.discarded_groups += 1
+        del self.groups[group.id]
+        group.rollouts = []
+        if requeue:
+            self.requeued.appendleft(Prompt(group.prompt, group.attempt + 1))
+            self._view.prompts_left = True
+
+    def _release(self, group: Group) -> None:
+        for rollout in group.rollouts:
+            rollout.state = RolloutState.GONE
+            del self.rollouts[rollout.id]
+        del self.groups[group.id]
+        group.rollouts = []
+
+    # ---- rollouts -------------------------------------------------------------------------------------
+
+    def drop(self, rollout: Rollout) -> None:
+        """It will not train."""
+        if rollout.state is RolloutState.PENDING:
+            self._view.pending_rollouts -= 1
+        rollout.state = RolloutState.GONE
+
+    def forget(self, rollout: Rollout) -> None:
+        """A dropped rollout is on no replica any more."""
+        self.rollouts.pop(rollout.id, None)

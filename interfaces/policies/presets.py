@@ -1,0 +1,181 @@
+"""Named systems as products of the five decisions."""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from interfaces.actions import InFlight
+from interfaces.policies.admission import All, Concurrency, CountGate
+from interfaces.policies.buffering import Bounded, OldestFirst, Straggler
+from interfaces.policies.capacity import FixedPools
+from interfaces.policies.dispatch import LeastLoaded
+from interfaces.policies.protocols import Buffering, Guarantees, Policy
+from interfaces.policies.registry import register
+from interfaces.policies.sync import EveryStep
+from interfaces.view import LoopConfig
+
+Staleness = Annotated[int, Field(ge=0)]
+StalenessOrInf = Annotated[float, Field(ge=0)]
+Groups = Annotated[int, Field(ge=1)]
+
+
+def _in_flight(action: InFlight) -> frozenset[InFlight]:
+    return frozenset({action})
+
+
+@register("sync")
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Synchronous RL on separate pools: generate a batch, train on it, load the weights, repeat."""
+
+    filter_zero_variance: bool = False
+
+    def build(self, config: LoopConfig) -> Policy:
+        """Staleness 0 by the gate; nothing is ever in flight when weights are loaded."""
+        return Policy(
+            name="sync",
+            admission=CountGate(0),
+            dispatch=LeastLoaded(),
+            sync=EveryStep(InFlight.DRAIN),
+            buffering=OldestFirst(self.filter_zero_variance),
+            capacity=FixedPools(),
+            guarantees=Guarantees(0, hard=True, single_version=True, no_drops=not self.filter_zero_variance),
+            in_flight=_in_flight(InFlight.DRAIN),
+            min_outstanding_groups=config.batch_size,
+        )
+
+
+@register("sync_colocated")
+@dataclass(frozen=True, slots=True)
+class SyncColocated:
+    """Synchronous RL with all GPUs generating, then all training (verl's hybrid engine)."""
+
+    filter_zero_variance: bool = False
+
+    def build(self, config: LoopConfig) -> Policy:
+        """As `sync`, with one set of GPUs that changes its role twice a step."""
+        return Policy(
+            name="sync_colocated",
+            admission=CountGate(0),
+            dispatch=LeastLoaded(),
+            sync=EveryStep(InFlight.DRAIN),
+            buffering=OldestFirst(self.filter_zero_variance),
+            capacity=FixedPools(colocated=True),
+            guarantees=Guarantees(0, hard=True, single_version=True, no_drops=not self.filter_zero_variance),
+            in_flight=_in_flight(InFlight.DRAIN),
+            min_outstanding_groups=config.batch_size,
+        )
+
+
+@register("one_step_off")
+@dataclass(frozen=True, slots=True)
+class OneStepOff:
+    """The next batch is generated while this one trains; weights are loaded when it is finished."""
+
+    filter_zero_variance: bool = False
+
+    def build(self, config: LoopConfig) -> Policy:
+        """Two batches outstanding, one generated at a time and drained before the load.
+
+        The hard bound needs the trainer to wait for a straggler of the batch that is due.
+        """
+        return Policy(
+            name="one_step_off",
+            admission=All((CountGate(1), Concurrency(config.batch_size))),
+            dispatch=LeastLoaded(),
+            sync=EveryStep(InFlight.DRAIN),
+            buffering=Bounded(1, Straggler.WAIT, self.filter_zero_variance),
+            capacity=FixedPools(),
+            guarantees=Guarantees(1, hard=True, single_version=True, no_drops=not self.filter_zero_variance),
+            in_flight=_in_flight(InFlight.DRAIN),
+            min_outstanding_groups=config.batch_size,
+        )
+
+
+@register("areal")
+@dataclass(frozen=True, slots=True)
+class Areal:
+    """AReaL (arXiv 2505.24298): count gate, interruptible generation, KV recomputed, oldest first.
+
+    The bound is soft: eq. (3) bounds how many groups are outstanding, not the age of each.
+    """
+
+    max_staleness: StalenessOrInf = 4
+    max_concurrent_groups: Groups | None = None
+    """C; default: one batch."""
+    interruptible: bool = True
+    """False: a replica finishes its rollouts before it loads weights (the ablation of Fig. 6b)."""
+    filter_zero_variance: bool = False
+
+    def build(self, config: LoopConfig) -> Policy:
+        """Gate and concurrency limit in front, the oldest full batch behind."""
+        action = InFlight.KEEP_RECOMPUTE if self.interruptible else InFlight.DRAIN
+        buffering = OldestFirst(self.filter_zero_variance)
+        hard = self.max_staleness == 0
+        no_drops = not self.filter_zero_variance
+        guarantees = Guarantees(
+            None if self.max_staleness == inf else self.max_staleness, hard=hard,
+            single_version=not self.interruptible or hard, no_drops=no_drops,
+        )  # fmt: skip
+        return _areal(
+            "areal", self.max_staleness, self.max_concurrent_groups, action, buffering, guarantees, config
+        )
+
+
+@register("areal_strict")
+@dataclass(frozen=True, slots=True)
+class ArealStrict:
+    """AReaL with the bound kept for every rollout, at the price that the straggler rule names."""
+
+    max_staleness: Staleness = 4
+    max_concurrent_groups: Groups | None = None
+    interruptible: bool = True
+    straggler: Literal["wait", "drop", "requeue", "mask"] = "wait"
+    filter_zero_variance: bool = False
+
+    def build(self, config: LoopConfig) -> Policy:
+        """The gate of `areal` in front of a buffer that enforces the bound."""
+        action = InFlight.KEEP_RECOMPUTE if self.interruptible else InFlight.DRAIN
+        rule = Straggler(self.straggler)
+        guarantees = Guarantees(
+            self.max_staleness,
+            hard=True,
+            per_token=rule is Straggler.MASK,
+            single_version=not self.interruptible or self.max_staleness == 0,
+            no_drops=rule in (Straggler.WAIT, Straggler.MASK) and not self.filter_zero_variance,
+        )
+        buffering = Bounded(self.max_staleness, rule, self.filter_zero_variance)
+        return _areal(
+            "areal_strict",
+            self.max_staleness,
+            self.max_concurrent_groups,
+            action,
+            buffering,
+            guarantees,
+            config,
+        )
+
+
+def _areal(  # noqa: PLR0917
+    name: str,
+    max_staleness: float,
+    max_concurrent: int | None,
+    action: InFlight,
+    buffering: Buffering,
+    guarantees: Guarantees,
+    config: LoopConfig,
+) -> Policy:
+    concurrency = config.batch_size if max_concurrent is None else max_concurrent
+    return Policy(
+        name=name,
+        admission=All((CountGate(max_staleness), Concurrency(concurrency))),
+        dispatch=LeastLoaded(),
+        sync=EveryStep(action),
+        buffering=buffering,
+        capacity=FixedPools(),
+        guarantees=guarantees,
+        in_flight=_in_flight(action),
+        min_outstanding_groups=config.batch_size,
+    )

@@ -1,0 +1,157 @@
+"""The replicas as the core sees them, and the least loaded of them in constant time."""
+
+from collections.abc import Iterator
+
+from interfaces.actions import InFlight
+from interfaces.rollout import PolicyVersion
+
+
+class Replica:
+    """One inference engine instance."""
+
+    __slots__ = (
+        "alive",
+        "draining",
+        "exceptions",
+        "id",
+        "in_flight",
+        "loading",
+        "running",
+        "target",
+        "version",
+    )
+
+    def __init__(self, replica_id: int, version: PolicyVersion) -> None:
+        self.id = replica_id
+        self.version = version
+        self.running = 0
+        """Rollouts in flight on it, the engine's own queue included."""
+        self.alive = True
+        self.loading = False
+        self.draining = False
+        self.target: PolicyVersion = version
+        """The version being loaded, or `version`."""
+        self.in_flight: InFlight | None = None
+        """What the load under way does to rollouts on it."""
+        self.exceptions: dict[int, InFlight] = {}
+
+    @property
+    def open(self) -> bool:
+        """Whether it may be given work."""
+        return self.alive and not self.loading and not self.draining
+
+
+class ReplicaPool:
+    """All replicas; those that may take work are bucketed by load.
+
+    Within one load the replica that reached it first comes first, so equal replicas take turns.
+    """
+
+    __slots__ = ("_buckets", "_least", "_versions", "replicas")
+
+    def __init__(self) -> None:
+        self.replicas: dict[int, Replica] = {}
+        self._buckets: dict[int, dict[int, None]] = {}
+        self._least = 0
+        self._versions: dict[PolicyVersion, int] = {}
+
+    def __getitem__(self, replica: int) -> Replica:
+        return self.replicas[replica]
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(self.replicas.values())
+
+    def __len__(self) -> int:
+        return len(self.replicas)
+
+    @property
+    def alive(self) -> int:
+        """Replicas that live."""
+        return sum(self._versions.values())
+
+    @property
+    def oldest_version(self) -> PolicyVersion | None:
+        """Oldest version that a living replica serves; None when none lives."""
+        return min(self._versions, default=None)
+
+    def up(self, replica_id: int, version: PolicyVersion) -> Replica:
+        """Add a replica, or bring one back, empty and with this version."""
+        replica = self.replicas[replica_id] = Replica(replica_id, version)
+        self._versions[version] = self._versions.get(version, 0) + 1
+        self._put(replica)
+        return replica
+
+    def down(self, replica: Replica) -> None:
+        """Take a replica out; it keeps its record, marked dead."""
+        self._take(replica)
+        self._forget_version(replica.version)
+        replica.alive = replica.loading = replica.draining = False
+        replica.running = 0
+
+    def close(self, replica: Replica, *, loading: bool = False, draining: bool = False) -> None:
+        """Give it no more work until `reopen`."""
+        self._take(replica)
+        replica.loading, replica.draining = loading, draining
+
+    def reopen(self, replica: Replica, version: PolicyVersion) -> None:
+        """It serves this version from now on and may take work."""
+        self._forget_version(replica.version)
+        self._versions[version] = self._versions.get(version, 0) + 1
+        replica.version = replica.target = version
+        replica.loading = replica.draining = False
+        replica.in_flight = None
+        replica.exceptions = {}
+        self._put(replica)
+
+    def started(self, replica: Replica) -> None:
+        """One more rollout runs on it."""
+        load = replica.running
+        replica.running = load + 1
+        buckets = self._buckets
+        bucket = buckets.get(load)
+        if bucket is not None and bucket.pop(replica.id, 0) is None:
+            above = buckets.get(load + 1)
+            if above is None:
+                above = buckets[load + 1] = {}
+            above[replica.id] = None
+
+    def left(self, replica: Replica) -> None:
+        """One rollout less runs on it."""
+        load = replica.running
+        replica.running = load - 1
+        buckets = self._buckets
+        bucket = buckets.get(load)
+        if bucket is not None and bucket.pop(replica.id, 0) is None:
+            below = buckets.get(load - 1)
+            if below is None:
+                below = buckets[load - 1] = {}
+            below[replica.id] = None
+            if load - 1 < self._least:
+                self._least = load - 1
+
+    def least_loaded(self) -> Replica | None:
+        """The open replica with the fewest rollouts; None when none is open."""
+        buckets = self._buckets
+        load = self._least
+        bucket = buckets.get(load)
+        if not bucket:
+            loads = [load for load, members in buckets.items() if members]
+            if not loads:
+                return None
+            load = self._least = min(loads)
+            bucket = buckets[load]
+        return self.replicas[next(iter(bucket))]
+
+    def _put(self, replica: Replica) -> None:
+        self._buckets.setdefault(replica.running, {})[replica.id] = None
+        self._least = min(self._least, replica.running)
+
+    def _take(self, replica: Replica) -> None:
+        self._buckets.get(replica.running, {}).pop(replica.id, None)
+
+    def _forget_version(self, version: PolicyVersion) -> None:
+        left = self._versions[version] - 1
+        if left:
+            self._versions[version] = left
+        else:
+            del self._versions[version]
