@@ -12,13 +12,13 @@ PREFILL_BYTES_PER_TOKEN_AND_HIDDEN = 32
 (2 x 2 x 5.3), residual, norm, q, k, v and output (~2 x 5), rounded up. One layer at a time is alive."""
 
 TRAIN_BYTES_PER_TOKEN_AND_HIDDEN = 34
-"""Activations that one layer keeps for its backward pass with fused attention: `34 s b h` of Korthikanti et al.,
-"Reducing Activation Recomputation in Large Transformer Models" (arXiv 2205.05198), without its `5 a s / h` term,
-which is the attention matrix that flash attention never stores."""
+"""Activations that one layer keeps for its backward pass: `34 s b h` of Korthikanti et al., "Reducing
+Activation Recomputation in Large Transformer Models" (arXiv 2205.05198), without its `5 a s / h` term, the
+attention matrix, which flash attention never stores."""
 
 LOGIT_BYTES = 6
-"""One logit in the loss of the trainer: bf16 output (2) and its fp32 copy (4), in which Megatron's vocab-parallel
-cross-entropy also computes the gradient in place."""
+"""One logit in the loss of the trainer: bf16 output (2) and its fp32 copy (4), in which Megatron's
+vocab-parallel cross-entropy also computes the gradient in place."""
 
 TRAINER_USABLE_SHARE = 0.95
 """Share of HBM that tensors of the trainer can use. Assumption: CUDA context, NCCL buffers and fragmentation
@@ -43,8 +43,8 @@ def kv_bytes_per_gpu_and_token(model: Model, tensor_parallel: int) -> int:
 def engine_workspace_bytes(model: Model, engine: Engine) -> int:
     """Bytes beside weights and KV cache on each GPU of a replica.
 
-    One prefill step of `max_num_batched_tokens` through one layer (`32 * hidden` bytes a token, not sharded: the
-    widest tensors are, the residual is not) and the fp32 logits of `max_num_seqs` rows with a bf16 copy.
+    One prefill step of `max_num_batched_tokens` through one layer (`32 * hidden` bytes a token, taken as not
+    sharded) and the fp32 logits of `max_num_seqs` rows with a bf16 copy.
     """
     prefill = PREFILL_BYTES_PER_TOKEN_AND_HIDDEN * model.hidden * engine.max_num_batched_tokens
     logits = LOGIT_BYTES * engine.max_num_seqs * model.vocab // engine.tensor_parallel
@@ -75,8 +75,9 @@ def kv_capacity_tokens(hardware: Hardware, model: Model, engine: Engine, colocat
 def training_state_bytes_per_param(data_parallel: int, distributed_optimizer: bool) -> float:
     """Bytes of weights, gradients and Adam state of one parameter on its GPU.
 
-    bf16 weights, fp32 gradients, fp32 master weights and two fp32 moments: 2 + 4 + 12 = 18, or `6 + 12 / d` with
-    the optimizer state sharded over `d` data-parallel ranks (Megatron Core, "Distributed Optimizer").
+    bf16 weights, fp32 gradients, fp32 master weights and two fp32 moments: 2 + 4 + 12 = 18, or `6 + 12 / d`
+    with the optimizer state sharded over `d` data-parallel ranks (table in the Megatron Core guide,
+    "Distributed Optimizer").
     """
     return 6 + 12 / data_parallel if distributed_optimizer else 18.0
 
@@ -84,11 +85,11 @@ def training_state_bytes_per_param(data_parallel: int, distributed_optimizer: bo
 def trainer_bytes_per_gpu(model: Model, trainer: Trainer, trainer_gpus: int, microbatch_tokens: int) -> int:
     """Bytes that the fullest GPU of the trainer needs for micro-batches of `microbatch_tokens`.
 
-    State: parameters are split over tensor x pipeline ranks. Activations, divided by tensor parallelism (with
-    sequence parallelism): with checkpointing every layer keeps its bf16 input (`2 * hidden` bytes a token) and one
-    layer at a time its full activations; without it all layers keep them. 1F1B holds up to `pipeline_parallel`
-    micro-batches on the first stage and one on the last, and only the last stage has logits (`6 * vocab` bytes a
-    token), so the larger of the two stages counts.
+    State: parameters are split over tensor x pipeline ranks. Activations are divided by tensor parallelism
+    (sequence parallelism is assumed). With checkpointing every layer keeps its bf16 input (`2 * hidden` bytes
+    a token) and one layer at a time its full activations; without it all layers keep them. 1F1B holds up to
+    `pipeline_parallel` micro-batches on the first stage and one on the last, and only the last stage has
+    logits (`6 * vocab` bytes a token), so the larger of the two stages counts.
     """
     tensor, pipeline = trainer.tensor_parallel, trainer.pipeline_parallel
     data_parallel = max(1, trainer_gpus // (tensor * pipeline))
