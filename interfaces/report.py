@@ -1,0 +1,312 @@
+"""What a run was worth. The only place where a metric is defined; the same for simulated and real runs.
+
+`ReportBuilder` folds a run record by record, live or from a trace, in memory that does not grow with it
+(but for one row a step). Metrics leave out the warm-up steps; counts of the whole run say so.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from interfaces.actions import Action, AdmissionBlocked, Discard, EndRun, Train
+from interfaces.events import (
+    Event,
+    RolloutAborted,
+    RolloutFailed,
+    RolloutFinished,
+    RunStarted,
+    TrainingFinished,
+    WeightsPublished,
+)
+from interfaces.rollout import PolicyVersion, Segment, staleness
+from interfaces.statistics import Histogram, quantile
+from interfaces.telemetry import Usage
+
+
+class _Rollout:
+    """A rollout between its first report and its training."""
+
+    __slots__ = ("head", "prompt_tokens", "segments", "tokens")
+
+    def __init__(self) -> None:
+        self.prompt_tokens = 0
+        self.tokens = 0
+        self.segments: tuple[Segment, ...] = ()
+        self.head: PolicyVersion = -1
+
+    def add(self, segments: tuple[Segment, ...]) -> None:
+        for _, tokens in segments:
+            self.tokens += tokens
+        if self.head < 0 and segments:
+            self.head = segments[0][0]
+        self.segments = segments if not self.segments else (*self.segments, *segments)
+
+
+class Window:
+    """Sums over the steps that count."""
+
+    def __init__(self) -> None:
+        self.started_at = 0.0
+        self.trained_tokens = 0
+        self.trained_response_tokens = 0
+        self.trained_rollouts = 0
+        self.masked_tokens = 0
+        self.staleness = Histogram()
+        self.token_staleness = Histogram()
+        self.finished_rollouts = 0
+        self.finished_tokens = 0
+        self.dropped_rollouts = 0
+        self.dropped_tokens = 0
+        self.blocked_s: defaultdict[str, float] = defaultdict(float)
+        self.usage: Usage | None = None
+        """Totals when the window began."""
+
+
+class ReportBuilder:
+    """Folds events, actions and telemetry of one run into its report."""
+
+    def __init__(self, warmup_steps: int, steps: int) -> None:
+        self._warmup_steps = warmup_steps
+        self._steps = steps
+        self.window = Window()
+        self._rollouts: dict[int, _Rollout] = {}
+        self._dropped: set[int] = set()
+        """Dropped rollouts that a replica may still report."""
+        self._training: list[tuple[Train, int]] = []
+        self._blocked: str | None = None
+        self._blocked_since = 0.0
+        self._last_usage: Usage | None = None
+        self.now = 0.0
+        self.steps = 0
+        self.step_ends: list[float] = []
+        self.step_rows: list[dict[str, float]] = []
+        self.drops: Counter[str] = Counter()
+        self.publish_times: dict[int, float] = {}
+        self.ended: str | None = None
+
+    # ---- fold -----------------------------------------------------------------------------------------
+
+    def fed(self, event: Event, actions: Iterable[Action]) -> None:
+        """Take an event and what the core answered."""
+        self.event(event)
+        for action in actions:
+            self.action(action)
+
+    def event(self, event: Event) -> None:
+        """Take an event."""
+        self.now = event[0]
+        kind = type(event)
+        if kind is RolloutFinished:
+            self._finished(event)  # type: ignore[arg-type]
+        elif kind is RolloutAborted:
+            self._aborted(event)  # type: ignore[arg-type]
+        elif kind is RolloutFailed:
+            self._rollouts.pop(event.rollout, None)  # type: ignore[union-attr]
+        elif kind is TrainingFinished:
+            self._trained(event)  # type: ignore[arg-type]
+        elif kind is RunStarted:
+            self.window.started_at = self.now
+            self._blocked_since = self.now
+        elif kind is WeightsPublished:
+            self.publish_times[event.version] = self.now  # type: ignore[union-attr]
+
+    def action(self, action: Action) -> None:
+        """Take an action."""
+        kind = type(action)
+        if kind is Train:
+            self._training.append(self._take(action))  # type: ignore[arg-type]
+        elif kind is Discard:
+            self._discard(action)  # type: ignore[arg-type]
+        elif kind is AdmissionBlocked:
+            self._account_blocked()
+            self._blocked = action.by  # type: ignore[union-attr]
+        elif kind is EndRun:
+            self.ended = action.reason  # type: ignore[union-attr]
+
+    def telemetry(self, record: object) -> None:
+        """Take a measurement; only totals matter here."""
+        if type(record) is Usage:
+            self._last_usage = record
+
+    def _finished(self, event: RolloutFinished) -> None:
+        rollout_id = event[1]
+        rollout = self._rollouts.get(rollout_id)
+        if rollout is None:
+            rollout = self._rollouts[rollout_id] = _Rollout()
+        rollout.prompt_tokens = event[3]
+        rollout.add(event[4])
+        window = self.window
+        window.finished_rollouts += 1
+        window.finished_tokens += rollout.tokens
+        if rollout_id in self._dropped:
+            self._drop(rollout_id)
+
+    def _aborted(self, event: RolloutAborted) -> None:
+        rollout = self._rollouts.setdefault(event.rollout, _Rollout())
+        rollout.add(event.segments)
+        if event.rollout in self._dropped:
+            self.window.finished_rollouts += 1
+            self.window.finished_tokens += rollout.tokens
+            self._drop(event.rollout)
+
+    def _drop(self, rollout_id: int) -> None:
+        self._dropped.discard(rollout_id)
+        rollout = self._rollouts.pop(rollout_id)
+        self.window.dropped_rollouts += 1
+        self.window.dropped_tokens += rollout.tokens
+
+    def _discard(self, action: Discard) -> None:
+        self.drops[action.reason] += 1
+        for rollout_id in action.rollouts:
+            if action.reason == "run_end":
+                self._rollouts.pop(rollout_id, None)
+            elif rollout_id in self._rollouts and self._rollouts[rollout_id].prompt_tokens:
+                self._drop(rollout_id)
+            else:
+                self._dropped.add(rollout_id)
+
+    def _take(self, train: Train) -> tuple[Train, int]:
+        """Account what a step consumes, as of its start."""
+        window, version, mask = self.window, train.version, train.mask_below
+        tokens = 0
+        for rollout_id in train.rollouts:
+            rollout = self._rollouts.pop(rollout_id)
+            window.staleness.add(staleness(version, rollout.head))
+            counted = rollout.tokens
+            for segment_version, segment_tokens in rollout.segments:
+                if mask is not None and segment_version < mask:
+                    window.masked_tokens += segment_tokens
+                    counted -= segment_tokens
+                else:
+                    window.token_staleness.add(version - segment_version, segment_tokens)
+            tokens += rollout.prompt_tokens + counted
+            window.trained_response_tokens += rollout.tokens
+        window.trained_rollouts += len(train.rollouts)
+        return train, tokens
+
+    def _trained(self, event: TrainingFinished) -> None:
+        if not self._training:
+            return
+        if not event.last:
+            return
+        tokens = sum(counted for _, counted in self._training)
+        self.window.trained_tokens += tokens
+        started = self.step_ends[-1] if self.step_ends else self.window.started_at
+        self._training.clear()
+        self.steps += 1
+        self.step_ends.append(self.now)
+        self.step_rows.append({
+            "step": float(event.step), "at_s": self.now, "step_time_s": self.now - started,
+            "trained_tokens": float(tokens), "staleness_mean": self.window.staleness.recent_mean(),
+        })  # fmt: skip
+        if self.steps == self._warmup_steps:
+            self._open_window()
+
+    def _open_window(self) -> None:
+        self._account_blocked()
+        self.window = Window()
+        self.window.started_at = self.now
+        self.window.usage = self._last_usage
+
+    def _account_blocked(self) -> None:
+        if self._blocked is not None:
+            self.window.blocked_s[self._blocked] += self.now - max(self._blocked_since, self.window.started_at)
+        self._blocked_since = self.now
+
+    # ---- result ---------------------------------------------------------------------------------------
+
+    def build(self) -> dict[str, Any]:
+        """The report as plain data: `areal-sim run --json` prints it."""
+        self._account_blocked()
+        window = self.window
+        ends = self.step_ends
+        first = self._warmup_steps if self.steps > self._warmup_steps else 0
+        begin = ends[first - 1] if first else (window.started_at if not self._warmup_steps else 0.0)
+        measured = ends[first:]
+        times = [b - a for a, b in zip([begin, *measured], measured, strict=False)]
+        span = measured[-1] - begin if measured else 0.0
+        usage = _Difference(self._last_usage, window.usage)
+        finished_mean = _ratio(window.finished_tokens, window.finished_rollouts)
+        return {
+            "partial": self.ended not in ("steps", "data"),
+            "ended": self.ended,
+            "steps": self.steps,
+            "measured_steps": len(measured),
+            "sim_time_s": self.now,
+            "step_time_s": {
+                "mean": _ratio(sum(times), len(times)), "p50": quantile(times, 0.5), "p95": quantile(times, 0.95)
+            },
+            "effective_throughput_tokens_per_s": _ratio(window.trained_tokens, span),
+            "generated_tokens": usage.total("generated_tokens"),
+            "trained_tokens": window.trained_tokens,
+            "trained_rollouts": window.trained_rollouts,
+            "dropped_tokens": window.dropped_tokens,
+            "dropped_rollouts": window.dropped_rollouts,
+            "masked_tokens": window.masked_tokens,
+            "recomputed_tokens": usage.total("recomputed_tokens"),
+            "preemptions": usage.total("preemptions"),
+            "staleness": {**window.staleness.summary(), "histogram": window.staleness.counts()},
+            "token_staleness": {"mean": window.token_staleness.mean(), "max": window.token_staleness.largest()},
+            "utilisation": {"rollout": usage.busy("rollout_s"), "trainer": usage.busy("trainer_s")},
+            "time_share": {"rollout": usage.shares("rollout_s"), "trainer": usage.shares("trainer_s")},
+            "idle_by_cause": {"rollout": usage.idle("rollout_s"), "trainer": usage.idle("trainer_s")},
+            "blocked_by": {
+                **{cause: window.blocked_s.get(cause, 0.0) for cause in ("concurrency", "staleness_gate", "data")},
+                **window.blocked_s,
+                "kv": usage.kv_blocked_s(),
+            },
+            "mean_length": {
+                "admitted": finished_mean,
+                "trained": _ratio(window.trained_response_tokens, window.trained_rollouts),
+            },
+            "discarded_groups": dict(self.drops),
+            "generation_throughput_tokens_per_s": _ratio(usage.total("generated_tokens"), span),
+        }  # fmt: skip
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    """None where nothing was measured: never a made-up zero."""
+    return part / whole if whole else None
+
+
+class _Difference:
+    """Usage of the window: totals at the end minus totals when it began."""
+
+    def __init__(self, end: Usage | None, begin: Usage | None) -> None:
+        self._end, self._begin = end, begin
+
+    def total(self, name: str) -> int:
+        end = getattr(self._end, name) if self._end else 0
+        return int(end - (getattr(self._begin, name) if self._begin else 0))
+
+    def kv_blocked_s(self) -> float:
+        """Share-free: seconds an average replica had rollouts queued for want of KV."""
+        if self._end is None:
+            return 0.0
+        begin = self._begin.kv_blocked_s if self._begin else 0.0
+        seconds = sum(self.seconds("rollout_s").values())
+        start = self._begin.at if self._begin else 0.0
+        replicas = seconds / (self._end.at - start) if self._end.at > start else 0.0
+        return (self._end.kv_blocked_s - begin) / replicas if replicas else 0.0
+
+    def seconds(self, pool: str) -> dict[str, float]:
+        end: dict[str, float] = getattr(self._end, pool) if self._end else {}
+        begin: dict[str, float] = getattr(self._begin, pool) if self._begin else {}
+        return {kind: value - begin.get(kind, 0.0) for kind, value in end.items()}
+
+    def shares(self, pool: str) -> dict[str, float]:
+        seconds = self.seconds(pool)
+        whole = sum(seconds.values())
+        return {kind: value / whole for kind, value in sorted(seconds.items())} if whole > 0 else {}
+
+    def busy(self, pool: str) -> float | None:
+        """Share of the time spent on work: not idle, not loading weights."""
+        shares = self.shares(pool)
+        useful = ("prefill", "decode", "recompute", "train")
+        return sum(share for kind, share in shares.items() if kind in useful) if shares else None
+
+    def idle(self, pool: str) -> dict[str, float]:
+        """Share of the pool's time, by cause."""
+        return {k.removeprefix("idle:"): v for k, v in self.shares(pool).items() if k.startswith("idle:")}
+
+
