@@ -28,7 +28,7 @@ def parse_value(raw: str) -> Any:
     """One TOML value, or the text itself when it is not one."""
     try:
         document = tomllib.loads(f"value = {raw}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # not TOML, an integer without end, nesting without end
         return raw
     return document["value"] if document.keys() == {"value"} else raw
 

@@ -7,7 +7,7 @@ file, the key, the value, the rule and the remedy.
 import json
 import math
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -24,6 +24,7 @@ from interfaces.scenario_errors import Shown, brief, explain, suggest
 PACKAGE = "scenarios"
 _COMPONENTS = ("hardware", "models", "fits")
 _KEYS = {"hardware": "cluster.hardware", "models": "model.name"}
+_LARGEST = 2**53
 _T = TypeVar("_T", bound=BaseModel)
 
 
@@ -39,7 +40,8 @@ def load(path_or_name: str | Path, sets: Sequence[str] = ()) -> Resolved:
     data = _read_toml(where, source)
     overrides.apply(data, sets)
     _resolve_policy(where, data)
-    _resolve_files(where, data, folder, "")
+    _refuse_huge(where, data)
+    _resolve_files(where, data, folder)
     scenario = validate(Scenario, where, data)
     resolved = Resolved(
         where=where,
@@ -109,7 +111,7 @@ def from_json(text: str, where: str = "scenario.json") -> Resolved:
 def _find(name: str) -> tuple[str, Traversable, Traversable]:
     """Name for messages, the file, and the folder that its relative paths start from."""
     path = Path(name)
-    if path.is_file():
+    if _is_file(path):
         return name, path, path.parent
     short = name.removeprefix("./").removeprefix("scenarios/").removesuffix(".toml")
     names = shipped()
@@ -118,6 +120,14 @@ def _find(name: str) -> tuple[str, Traversable, Traversable]:
         raise ScenarioError(name, "scenario", name, "is neither a file nor a shipped scenario", remedy)
     source = files(PACKAGE).joinpath(f"{short}.toml")
     return f"scenarios/{short}.toml", source, files(PACKAGE) / short.partition("/")[0]
+
+
+def _is_file(source: Traversable) -> bool:
+    """`source.is_file()`, False too for names that no file system can hold."""
+    try:
+        return source.is_file()
+    except OSError:
+        return False
 
 
 def _stems(folder: Traversable) -> list[str]:
@@ -136,7 +146,9 @@ def _read_toml(where: str, source: Traversable) -> dict[str, Any]:
         raise ScenarioError(where, "file", where, f"cannot be read ({reason})", "check its rights") from None
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise ScenarioError(where, "file", where, "nests too deeply", "see https://toml.io") from None
+    except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
         lines = text.splitlines()
         number = _line_number(str(error), len(lines))
         shown = brief(lines[number - 1].strip() if lines else "")
@@ -154,14 +166,14 @@ def _component(schema: type[_T], kind: str, name: str, where: str, folder: Trave
     """A hardware or model file by name or by path."""
     if name.endswith(".toml"):
         source = (folder or Path()).joinpath(name)
-        if not source.is_file():
+        if not _is_file(source):
             remedy = "give a path relative to the scenario file, or one of: " + ", ".join(available(kind))
-            raise ScenarioError(where, _KEYS[kind], name, "is not a file", remedy)
+            raise ScenarioError(where, _KEYS[kind], brief(name), "is not a file", remedy)
         place = str(source)
     else:
         if name not in available(kind):
             remedy = suggest(name, available(kind), "available") + "; or the path of a .toml file"
-            raise ScenarioError(where, _KEYS[kind], name, f"is not in scenarios/{kind}", remedy)
+            raise ScenarioError(where, _KEYS[kind], brief(name), f"is not in scenarios/{kind}", remedy)
         source, place = files(PACKAGE).joinpath(kind, f"{name}.toml"), f"scenarios/{kind}/{name}.toml"
     return validate(schema, place, _read_toml(place, source))
 
@@ -179,18 +191,36 @@ def _resolve_policy(where: str, data: dict[str, Any]) -> None:
             raise ScenarioError(where, f"policy.{key}", value, rule, "write a number, or inf for no limit")
 
 
-def _resolve_files(where: str, table: dict[str, Any], folder: Traversable, prefix: str) -> None:
+def _refuse_huge(where: str, data: dict[str, Any]) -> None:
+    """Refuse integers beyond what a float holds exactly: they only overflow later, far from their cause."""
+    for path, _, value in _leaves(data):
+        if isinstance(value, int) and abs(value) > _LARGEST:
+            remedy = f"use {_LARGEST} or less"
+            raise ScenarioError(where, ".".join(path), brief(value), "is too large", remedy)
+
+
+def _resolve_files(where: str, data: dict[str, Any], folder: Traversable) -> None:
     """Make every `file = ...` (empirical distribution, calibrated costs) an absolute path that exists."""
-    for key, value in table.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, dict):
-            _resolve_files(where, value, folder, f"{path}.")
-        elif key == "file" and isinstance(value, str) and not prefix.startswith("policy."):
-            source = folder.joinpath(value)
-            if not source.is_file():
-                remedy = f"give a path relative to the scenario file, in {folder}"
-                raise ScenarioError(where, path, value, "is not a file", remedy)
-            table[key] = str(source.resolve() if isinstance(source, Path) else source)
+    for path, table, value in _leaves(data):
+        if path[-1] != "file" or path[0] == "policy" or not isinstance(value, str):
+            continue
+        source = folder.joinpath(value)
+        if not _is_file(source):
+            remedy = f"give a path relative to the scenario file, in {folder}"
+            raise ScenarioError(where, ".".join(path), brief(value), "is not a file", remedy)
+        table["file"] = str(source.resolve() if isinstance(source, Path) else source)
+
+
+def _leaves(
+    data: Any, path: tuple[str, ...] = (), table: Any = None
+) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Path, containing table or list, and value of everything that is neither a table nor a list."""
+    if isinstance(data, dict | list):
+        below = data.items() if isinstance(data, dict) else enumerate(data)
+        for key, value in list(below):
+            yield from _leaves(value, (*path, str(key)), data)
+    else:
+        yield path, table, data
 
 
 def _frozen(value: Any) -> Any:
