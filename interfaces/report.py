@@ -8,9 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from interfaces.actions import Action, AdmissionBlocked, Discard, EndRun, Train
+from interfaces.actions import Action, AdmissionBlocked, Discard, EndRun, Generate, Train
 from interfaces.events import (
     Event,
+    ReplicaDown,
     RolloutAborted,
     RolloutFailed,
     RolloutFinished,
@@ -26,9 +27,10 @@ from interfaces.telemetry import Usage
 class _Rollout:
     """A rollout between its first report and its training."""
 
-    __slots__ = ("head", "prompt_tokens", "segments", "tokens")
+    __slots__ = ("finished", "head", "prompt_tokens", "segments", "tokens")
 
     def __init__(self) -> None:
+        self.finished = False
         self.prompt_tokens = 0
         self.tokens = 0
         self.segments: tuple[Segment, ...] = ()
@@ -65,13 +67,13 @@ class Window:
 class ReportBuilder:
     """Folds events, actions and telemetry of one run into its report."""
 
-    def __init__(self, warmup_steps: int, steps: int) -> None:
+    def __init__(self, warmup_steps: int) -> None:
         self._warmup_steps = warmup_steps
-        self._steps = steps
         self.window = Window()
         self._rollouts: dict[int, _Rollout] = {}
         self._dropped: set[int] = set()
-        """Dropped rollouts that a replica may still report."""
+        """Dropped rollouts that a replica has not reported yet."""
+        self._on_replica: dict[int, int] = {}
         self._training: list[tuple[Train, int]] = []
         self._blocked: str | None = None
         self._blocked_since = 0.0
@@ -101,7 +103,10 @@ class ReportBuilder:
         elif kind is RolloutAborted:
             self._aborted(event)  # type: ignore[arg-type]
         elif kind is RolloutFailed:
-            self._rollouts.pop(event.rollout, None)  # type: ignore[union-attr]
+            self._lost(event.rollout)  # type: ignore[union-attr]
+        elif kind is ReplicaDown:
+            for rollout_id in [r for r, at in self._on_replica.items() if at == event.replica]:  # type: ignore[union-attr]
+                self._lost(rollout_id)
         elif kind is TrainingFinished:
             self._trained(event)  # type: ignore[arg-type]
         elif kind is RunStarted:
@@ -113,7 +118,9 @@ class ReportBuilder:
     def action(self, action: Action) -> None:
         """Take an action."""
         kind = type(action)
-        if kind is Train:
+        if kind is Generate:
+            self._generate(action)  # type: ignore[arg-type]
+        elif kind is Train:
             self._training.append(self._take(action))  # type: ignore[arg-type]
         elif kind is Discard:
             self._discard(action)  # type: ignore[arg-type]
@@ -128,11 +135,27 @@ class ReportBuilder:
         if type(record) is Usage:
             self._last_usage = record
 
+    def _generate(self, action: Generate) -> None:
+        rollout_id = action[0]
+        self._on_replica[rollout_id] = action[4]
+        if not action[5] and rollout_id in self._rollouts:
+            self.window.dropped_tokens += self._rollouts.pop(rollout_id).tokens  # restarted from token 0
+
+    def _lost(self, rollout_id: int) -> None:
+        """It left its replica and nothing of it survives."""
+        self._on_replica.pop(rollout_id, None)
+        self._dropped.discard(rollout_id)
+        rollout = self._rollouts.pop(rollout_id, None)
+        if rollout is not None:
+            self.window.dropped_tokens += rollout.tokens
+
     def _finished(self, event: RolloutFinished) -> None:
         rollout_id = event[1]
+        self._on_replica.pop(rollout_id, None)
         rollout = self._rollouts.get(rollout_id)
         if rollout is None:
             rollout = self._rollouts[rollout_id] = _Rollout()
+        rollout.finished = True
         rollout.prompt_tokens = event[3]
         rollout.add(event[4])
         window = self.window
@@ -142,6 +165,7 @@ class ReportBuilder:
             self._drop(rollout_id)
 
     def _aborted(self, event: RolloutAborted) -> None:
+        self._on_replica.pop(event.rollout, None)
         rollout = self._rollouts.setdefault(event.rollout, _Rollout())
         rollout.add(event.segments)
         if event.rollout in self._dropped:
@@ -160,10 +184,10 @@ class ReportBuilder:
         for rollout_id in action.rollouts:
             if action.reason == "run_end":
                 self._rollouts.pop(rollout_id, None)
-            elif rollout_id in self._rollouts and self._rollouts[rollout_id].prompt_tokens:
-                self._drop(rollout_id)
-            else:
+            elif rollout_id in self._on_replica:
                 self._dropped.add(rollout_id)
+            elif rollout_id in self._rollouts:
+                self._drop(rollout_id)
 
     def _take(self, train: Train) -> tuple[Train, int]:
         """Account what a step consumes, as of its start."""

@@ -1,0 +1,534 @@
+"""One inference engine: continuous batching on a token clock.
+
+A decode step is not an event. While the running set is the same, step i of n sequences with C context
+tokens takes `base(n) + g * (C + i * n)` seconds, so k steps take
+`k * (base + g * C) + g * n * k * (k - 1) / 2`: a closed form that is solved for the next completion. Work that
+arrives in the middle of a step joins at its end, as in a real engine.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from math import inf, sqrt
+
+import simpy
+
+from areal_sim.cost.protocol import CostModel
+from areal_sim.schedule import MECHANICS, call_later, priority_of
+from areal_sim.sequence import Sequence
+from areal_sim.usage import RolloutUsage, SpanSink
+from interfaces import actions
+from interfaces.actions import ABORTS, InFlight
+from interfaces.backend import Report
+from interfaces.events import RolloutAborted, RolloutFinished, WeightsLoaded
+from interfaces.rollout import PolicyVersion, Segment
+from interfaces.telemetry import Span
+
+FINISH = priority_of(RolloutFinished)
+OnFinished = Callable[["Replica", Sequence], None]
+
+
+class Replica:
+    """Simulates one engine; reports finished and aborted sequences through `on_finished` and `report`."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        replica_id: int,
+        cost: CostModel,
+        kv_capacity_tokens: int,
+        max_num_seqs: int,
+        prefix_caching: bool,
+        usage: RolloutUsage,
+        load_s: Callable[[], float],
+        report: Report,
+        on_finished: OnFinished,
+        span: SpanSink | None,
+    ) -> None:
+        self.env = env
+        self.id = replica_id
+        self.cost = cost
+        self._base = [cost.decode_base_s(n) for n in range(max_num_seqs + 1)]
+        self._per_context_token = cost.decode_per_context_token_s
+        self.kv_capacity = kv_capacity_tokens
+        self.max_num_seqs = max_num_seqs
+        self.prefix_caching = prefix_caching
+        self.usage = usage
+        self.load_s = load_s
+        self.report = report
+        self.on_finished = on_finished
+        self.span = span
+        self.slowdown = 1.0
+        self.state = "idle"
+        self.running: dict[int, Sequence] = {}
+        """In the order of joining: the last one is preempted first."""
+        self.waiting: deque[Sequence] = deque()
+        self.away: dict[int, Sequence] = {}
+        """Rollouts whose tool works; they hold no KV here."""
+        self._clock = 0
+        """Decode steps so far."""
+        self._time = 0.0
+        """When the step that `_clock` counts last ended (or will end); may lie ahead of `env.now`."""
+        self._context = 0
+        """Context tokens of all running sequences."""
+        self._kv = 0
+        """KV cache in use, in tokens; a shared prompt counts once."""
+        self._offsets = 0
+        """Sum and sum of squares over running sequences of (context - clock): gives the sum of squared
+        contexts at any clock, which the attention part of a recomputation costs."""
+        self._offsets_squared = 0
+        self._prompts: dict[int, int] = {}
+        """Running sequences by prompt."""
+        self._finishes: list[tuple[int, int, Sequence]] = []
+        self._joined = 0
+        self._log_clock = [0]
+        self._log_version: list[PolicyVersion] = [0]
+        self._next_at = inf
+        self._timer_at = inf
+        self._handling = False
+        self._kv_blocked_since: float | None = None
+        self._span_from = 0.0
+        self._epoch = 0
+        """Rises at death, so that callbacks of an earlier life do nothing."""
+
+    # ---- what the core asks for -----------------------------------------------------------------------
+
+    def submit(self, sequence: Sequence) -> None:
+        """Queue a sequence; it joins the batch at the end of the running step, if there is room."""
+        self.waiting.append(sequence)
+        if not self._handling and self.state != "load":
+            self._settle()
+
+    def abort(self, rollout: int) -> None:
+        """Take a rollout off at the end of the running step, unless it has finished by then."""
+        self._advance()
+        sequence = self.running.get(rollout) or self.away.get(rollout)
+        if sequence is None:
+            sequence = next((s for s in self.waiting if s.rollout == rollout), None)
+        if sequence is None or self._finishing(sequence):
+            return
+        self._remove(sequence)
+        self.report(RolloutAborted(self.env.now, rollout, self.id, tuple(sequence.segments)))
+        if not self._handling and self.state != "load":
+            self._settle()
+
+    def load(self, action: actions.LoadWeights) -> None:
+        """Stop at the end of the running step, treat what is in flight, load, resume."""
+        self._advance()
+        self._report_finished()
+        now = self.env.now
+        exceptions = dict(action.exceptions)
+        for sequence in (*self.running.values(), *self.waiting, *self.away.values()):
+            if exceptions.get(sequence.rollout, action.in_flight) in ABORTS:
+                self._remove(sequence)
+                self.report(RolloutAborted(now, sequence.rollout, self.id, tuple(sequence.segments)))
+        self._enter("load", f"version {action.version}")
+        self._next_at = inf
+        stop = max(0.0, self._time - now) if self.running else 0.0
+        epoch = self._epoch
+        recompute = action.in_flight is InFlight.KEEP_RECOMPUTE
+        keeps = {rollout for rollout, what in exceptions.items() if what is InFlight.KEEP_STALE}
+        call_later(
+            self.env,
+            stop + self.load_s(),
+            priority_of(WeightsLoaded),
+            lambda _: self._loaded(action.version, recompute, keeps, epoch),
+        )
+
+    # ---- failures and stops ---------------------------------------------------------------------------
+
+    def die(self) -> None:
+        """Lose everything at once."""
+        self._advance()
+        self._epoch += 1
+        self._enter("down", "")
+        self.running.clear()
+        self.waiting.clear()
+        self.away.clear()
+        self._finishes.clear()
+        self._prompts.clear()
+        self._context = self._kv = self._offsets = self._offsets_squared = 0
+        self._next_at = inf
+        self._note_kv_blocked()
+
+    def revive(self, version: PolicyVersion) -> None:
+        """Serve again, empty, with this version."""
+        self._time = self.env.now
+        self._log(version)
+        self._enter("idle", "")
+
+    def set_slowdown(self, factor: float) -> None:
+        """Every step takes `factor` times as long from the end of the running step on."""
+        self._advance()
+        self.slowdown = factor
+        self._settle()
+
+    def pause(self, seconds: float) -> None:
+        """Stand still for a stop-the-world phase, keeping all KV."""
+        if self.state == "down":
+            return
+        self._advance()
+        if self.state == "idle":
+            self._enter("busy", "")
+        start = self._time
+        self._time += seconds
+        self.usage.pause_s += seconds
+        self._mark("evaluation", start, self._time, "")
+        self._settle()
+        if not self.running:
+            call_later(self.env, self._time - self.env.now, MECHANICS, lambda _: self._settle())
+
+    def start(self, version: PolicyVersion) -> None:
+        """Begin the run with this version."""
+        self._log_version[0] = version
+
+    def account(self) -> None:
+        """Book decoding up to now, for the totals; changes nothing else."""
+        if self.state != "load":
+            self._advance(partial=True)
+        self._note_kv_blocked()
+
+    # ---- the token clock ------------------------------------------------------------------------------
+
+    def _advance(self, *, partial: bool = False) -> None:
+        """Bring clock and contexts to the end of the step running now (`partial`: the last one that ended).
+
+        Never past the next completion: that is the timer's to handle.
+        """
+        now = self.env.now
+        n = len(self.running)
+        if not n:
+            self._time = max(self._time, now)
+            return
+        elapsed = now - self._time
+        if elapsed <= 0.0 or self.state == "load":
+            return
+        first = (self._base[n] + self._per_context_token * self._context) * self.slowdown
+        growth = self._per_context_token * n * self.slowdown / 2.0
+        linear = first - growth
+        if growth:
+            steps = int((sqrt(linear * linear + 4.0 * growth * elapsed) - linear) / (2.0 * growth))
+        else:
+            steps = int(elapsed / linear)
+        while steps * linear + growth * steps * steps < elapsed:
+            steps += 1
+        if partial:
+            steps -= 1
+        limit = self._steps_to_next()
+        self._step(min(steps, limit))
+
+    def _step(self, steps: int) -> None:
+        """Run so many decode steps of the present batch."""
+        if steps <= 0:
+            return
+        n = len(self.running)
+        context_steps = steps * self._context + n * steps * (steps - 1) / 2
+        self._time += (
+            steps * self._base[n] + self._per_context_token * context_steps
+        ) * self.slowdown  # fmt: skip
+        tokens = n * steps
+        self._clock += steps
+        self._context += tokens
+        self._kv += tokens
+        usage = self.usage
+        usage.generated_tokens += tokens
+        usage.decode_steps += steps
+        usage.context_token_steps += context_steps
+
+    def _steps_to_next(self) -> int:
+        """Decode steps until a sequence stops or the KV cache is full."""
+        finishes = self._finishes
+        while finishes[0][2].gone or finishes[0][2].finish_clock != finishes[0][0]:
+            heappop(finishes)
+        steps = finishes[0][0] - self._clock
+        room = (self.kv_capacity - self._kv) // len(self.running)
+        return steps if steps <= room else room
+
+    def _settle(self) -> None:
+        """After any change: let waiting sequences join, then arm the timer for the next completion."""
+        if self.state in ("load", "down"):
+            return
+        self._advance()
+        if self.waiting:
+            self._join_waiting()
+        if not self.running:
+            self._next_at = inf
+            if self.state == "busy" and self._time <= self.env.now * (1.0 + 1e-9) + 1e-9:
+                self._enter("idle", "")
+            return
+        n = len(self.running)
+        steps = self._steps_to_next()
+        context_steps = steps * self._context + n * steps * (steps - 1) / 2
+        self._next_at = at = self._time + (
+            steps * self._base[n] + self._per_context_token * context_steps
+        ) * self.slowdown  # fmt: skip
+        if at < self._timer_at:
+            self._timer_at = at
+            call_later(self.env, max(0.0, at - self.env.now), FINISH, self._on_timer)
+
+    def _on_timer(self, _: object) -> None:
+        """Something may be due: sequences stop, or the cache is full."""
+        now = self.env.now
+        if now < self._timer_at - 1e-9 * (1.0 + now):
+            return  # a later timer that an earlier one replaced
+        self._timer_at = inf
+        due = self._next_at
+        if due == inf:
+            return
+        if now < due - 1e-9 * (1.0 + now):
+            self._timer_at = due
+            call_later(self.env, due - now, FINISH, self._on_timer)
+            return
+        self._handling = True
+        self._step(self._steps_to_next())
+        self._report_finished()
+        if self.running and self._kv + len(self.running) > self.kv_capacity:
+            self._preempt()
+        self._handling = False
+        self._settle()
+
+    # ---- joining and leaving --------------------------------------------------------------------------
+
+    def _join_waiting(self) -> None:
+        """Admit waiting sequences in order while slots and KV allow; their prefill delays everyone."""
+        running = self.running
+        if running and self._steps_to_next() == 0:
+            return  # some are about to leave; the timer handles them first
+        while self.waiting:
+            if len(running) >= self.max_num_seqs:
+                break
+            sequence = self.waiting[0]
+            shared = sequence.prompt_tokens if self._shares(sequence) else 0
+            needed = sequence.context - shared
+            if running and self._kv + needed + len(running) + 1 > self.kv_capacity:
+                break
+            self.waiting.popleft()
+            self._join(sequence, needed, shared)
+        self._note_kv_blocked()
+
+    def _shares(self, sequence: Sequence) -> bool:
+        return self.prefix_caching and sequence.prompt in self._prompts
+
+    def _join(self, sequence: Sequence, needed: int, shared: int) -> None:
+        if self.state == "idle":
+            self._enter("busy", "")
+        if needed:
+            self._prefill(needed, float(sequence.context) ** 2 - float(shared) ** 2, again=not sequence.fresh)
+        prompts = self._prompts
+        prompts[sequence.prompt] = prompts.get(sequence.prompt, 0) + 1
+        clock = self._clock
+        sequence.fresh = False
+        sequence.start_clock = clock
+        sequence.finish_clock = clock + sequence.pause_length() - sequence.done
+        sequence.log_index = len(self._log_clock) - 1
+        context = sequence.context
+        self._context += context
+        self._kv += needed
+        offset = context - clock
+        self._offsets += offset
+        self._offsets_squared += offset * offset
+        self._joined += 1
+        self.running[sequence.rollout] = sequence
+        heappush(self._finishes, (sequence.finish_clock, self._joined, sequence))
+        if sequence.first_token_at < 0.0:
+            sequence.first_token_at = (
+                self._time
+                + (self._base[len(self.running)] + self._per_context_token * self._context)
+                * self.slowdown
+            )
+
+    def _leave(self, sequence: Sequence) -> None:
+        """Take a running sequence out of the batch; its tokens so far become segments."""
+        del self.running[sequence.rollout]
+        tokens = self._clock - sequence.start_clock
+        prompts = self._prompts
+        left = prompts[sequence.prompt] - 1
+        offset = sequence.context - sequence.start_clock
+        self._offsets -= offset
+        self._offsets_squared -= offset * offset
+        context = sequence.context + tokens
+        self._context -= context
+        if left and self.prefix_caching:
+            prompts[sequence.prompt] = left
+            self._kv -= context - sequence.prompt_tokens
+        else:
+            if left:
+                prompts[sequence.prompt] = left
+            else:
+                del prompts[sequence.prompt]
+            self._kv -= context
+        if tokens:
+            self._add_segments(sequence, tokens)
+        sequence.context = context
+        sequence.done += tokens
+        sequence.since_dispatch += tokens
+
+    def _add_segments(self, sequence: Sequence, tokens: int) -> None:
+        clocks, versions = self._log_clock, self._log_version
+        index = sequence.log_index
+        last = len(clocks) - 1
+        if index == last and not sequence.segments:
+            sequence.segments.append(Segment(versions[last], tokens))
+            return
+        start = sequence.start_clock
+        while True:
+            end = clocks[index + 1] if index < last else self._clock
+            if end > start:
+                self._extend(sequence.segments, versions[index], end - start)
+                start = end
+            if index == last:
+                return
+            index += 1
+
+    @staticmethod
+    def _extend(segments: list[Segment], version: PolicyVersion, tokens: int) -> None:
+        if segments and segments[-1].version == version:
+            segments[-1] = Segment(version, segments[-1].tokens + tokens)
+        else:
+            segments.append(Segment(version, tokens))
+
+    def _remove(self, sequence: Sequence) -> None:
+        """Forget a sequence wherever it is."""
+        sequence.gone = True
+        if sequence.rollout in self.running:
+            self._leave(sequence)
+        elif self.away.pop(sequence.rollout, None) is None:
+            self.waiting.remove(sequence)
+
+    def _finishing(self, sequence: Sequence) -> bool:
+        return sequence.rollout in self.running and sequence.finish_clock <= self._clock
+
+    def _report_finished(self) -> None:
+        """Report every sequence whose end the clock has reached."""
+        finishes, clock = self._finishes, self._clock
+        stopped: list[Sequence] = []
+        while finishes and finishes[0][0] <= clock:
+            stop, _, sequence = heappop(finishes)
+            if sequence.finish_clock == stop and sequence.rollout in self.running:
+                self._leave(sequence)
+                stopped.append(sequence)
+        for sequence in stopped:
+            if sequence.done >= sequence.total:
+                sequence.gone = True
+                self.on_finished(self, sequence)
+            elif sequence.stops and sequence.done >= sequence.stops[-1]:
+                self._call_tool(sequence)
+            else:
+                sequence.gone = True
+                segments = tuple(sequence.segments)
+                self.report(RolloutAborted(self.env.now, sequence.rollout, self.id, segments))
+
+    def _call_tool(self, sequence: Sequence) -> None:
+        """A turn is over: come back with the tool's tokens when it is done."""
+        sequence.stops.pop()
+        self.away[sequence.rollout] = sequence
+        epoch = self._epoch
+
+        def back(_: object) -> None:
+            if epoch == self._epoch and self.away.pop(sequence.rollout, None) is not None:
+                tokens = sequence.tool_tokens.pop()
+                sequence.context += tokens
+                self.submit(sequence)
+
+        call_later(self.env, sequence.tool_times.pop(), MECHANICS, back)
+
+    def _preempt(self) -> None:
+        """The cache is full: the sequences that joined last give their KV up and wait to be computed again."""
+        while len(self.running) > 1 and self._kv + len(self.running) > self.kv_capacity:
+            sequence = next(reversed(self.running.values()))
+            self._leave(sequence)
+            sequence.finish_clock = -1
+            self.waiting.appendleft(sequence)
+            self.usage.preemptions += 1
+
+    # ---- prefill, loads, bookkeeping ------------------------------------------------------------------
+
+    def _prefill(self, tokens: int, squared: float, *, again: bool) -> None:
+        seconds = self.cost.prefill_s(tokens, squared) * self.slowdown
+        start = self._time
+        self._time = start + seconds
+        usage = self.usage
+        usage.prefilled_tokens += tokens
+        if again:
+            usage.recompute_s += seconds
+            usage.recomputed_tokens += tokens
+        else:
+            usage.prefill_s += seconds
+        if self.span is not None:
+            self._mark("recompute" if again else "prefill", start, self._time, f"{tokens} tokens")
+
+    def _loaded(self, version: PolicyVersion, recompute: bool, keeps: set[int], epoch: int) -> None:
+        if epoch != self._epoch:
+            return
+        now = self.env.now
+        self._log(version)
+        self._time = now
+        self._enter("busy" if self.running else "idle", "")
+        if recompute and self.running:
+            self._recompute(keeps)
+        self.report(WeightsLoaded(now, self.id, version))
+        self._settle()
+
+    def _recompute(self, keeps: set[int]) -> None:
+        """All KV was discarded: prefill every context again, but for those that keep stale KV."""
+        clock = self._clock
+        n = len(self.running)
+        squared = float(self._offsets_squared + 2 * clock * self._offsets + n * clock * clock)
+        tokens = self._kv
+        for rollout in keeps & self.running.keys():
+            sequence = self.running[rollout]
+            context = sequence.context + clock - sequence.start_clock
+            tokens -= context
+            squared -= float(context) ** 2
+        if tokens > 0:
+            self._prefill(tokens, squared, again=True)
+
+    def _log(self, version: PolicyVersion) -> None:
+        if self._log_clock[-1] == self._clock:
+            self._log_version[-1] = version
+            return
+        self._log_clock.append(self._clock)
+        self._log_version.append(version)
+
+    def _enter(self, state: str, detail: str) -> None:
+        if state == self.state:
+            return
+        now = self.env.now
+        if self.span is not None:
+            self._close_span(now)
+            self._detail = detail
+        self.usage.move(now, self.state, state)
+        self.state = state
+
+    def _note_kv_blocked(self) -> None:
+        """Book the time in which sequences wait although a slot is free: it is KV they lack."""
+        now = self.env.now
+        if self._kv_blocked_since is not None:
+            self.usage.kv_blocked_s += now - self._kv_blocked_since
+        blocked = bool(self.waiting) and self.state == "busy" and len(self.running) < self.max_num_seqs
+        self._kv_blocked_since = now if blocked else None
+
+    # ---- the timeline ---------------------------------------------------------------------------------
+
+    _detail = ""
+
+    def _mark(self, kind: str, start: float, end: float, detail: str) -> None:
+        if self.span is None or end <= start:
+            return
+        self._close_span(start)
+        self.span(Span(start, end, f"replica {self.id}", kind, detail))
+        self._span_from = end
+
+    def _close_span(self, now: float) -> None:
+        """Emit the span of the present state up to now."""
+        if self.span is None or now <= self._span_from:
+            return
+        kind = {"busy": "decode"}.get(self.state, self.state)
+        detail = self.usage.cause if kind == "idle" else self._detail
+        self.span(Span(self._span_from, now, f"replica {self.id}", kind, detail))
+        self._span_from = now
+
+    def cut_span(self) -> None:
+        """Begin a new span here: the cause of idleness changes, or the run ends."""
+        self._close_span(self.env.now)
+

@@ -1,0 +1,288 @@
+"""Runs a scenario: SimPy mechanisms below, the decision core above, every fact and intent between them."""
+
+import gc
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import simpy
+
+from areal_sim.buffer import SizeBuffer
+from areal_sim.cost import build_cost
+from areal_sim.faults import inject
+from areal_sim.replica import Replica
+from areal_sim.reward import RewardWorkers
+from areal_sim.sequence import Sequence
+from areal_sim.trainer import TrainerPool
+from areal_sim.usage import RolloutUsage, SpanSink, TrainerUsage, usage_record
+from areal_sim.workload import Workload
+from interfaces import actions, events
+from interfaces.actions import Action
+from interfaces.backend import Capabilities
+from interfaces.diagnosis import bottleneck, explain_stall
+from interfaces.errors import StallError
+from interfaces.events import Event
+from interfaces.memory import kv_capacity_tokens
+from interfaces.report import ReportBuilder
+from interfaces.scenario import Resolved
+from interfaces.setup import build_loop
+from interfaces.telemetry import Telemetry
+from interfaces.trace import TraceWriter
+
+CAPABILITIES = Capabilities(deterministic=True)
+
+HOPELESS_BATCHES = 200
+"""Batches worth of groups discarded since the last step after which a run counts as stalled."""
+
+
+class Simulation:
+    """One simulated run of a scenario, from the first event to its report."""
+
+    def __init__(
+        self,
+        resolved: Resolved,
+        writer: TraceWriter | None = None,
+        on_step: Callable[[int, float], None] | None = None,
+    ) -> None:
+        """Prepare a run.
+
+        Args:
+            resolved: the scenario, hardware and model.
+            writer: takes the full trace; None: only the report is kept.
+            on_step: called with the number of finished steps and the simulated seconds.
+
+        Raises:
+            ScenarioError: the policy or the workload cannot be built.
+        """
+        scenario = resolved.scenario
+        self.resolved = resolved
+        self.env = simpy.Environment()
+        self.loop = build_loop(resolved, CAPABILITIES)
+        self.cost = build_cost(resolved)
+        self.workload = Workload(scenario, resolved.where)
+        self.builder = ReportBuilder(scenario.run.warmup_steps)
+        self.interrupted = False
+        """Set it (from a signal handler) to stop between two events."""
+        self._writer = writer
+        self._on_step = on_step
+        self._queue: deque[Event] = deque()
+        self._feeding = False
+        self._discarded_since_step = 0
+        self._loading: int | None = None
+        self._may_fail = scenario.faults.rollout_failure_probability > 0
+        span = writer.telemetry if writer is not None else None
+        self.rollout_usage = RolloutUsage()
+        self.trainer_usage = TrainerUsage(span)
+        self.buffer = SizeBuffer()
+        self.rewards = RewardWorkers(self.env, scenario.reward.workers, self.report)
+        self.trainer = TrainerPool(
+            self.env, self.cost, scenario.run, self.buffer, self.trainer_usage, self.report, self._pause_rollout
+        )
+        self.replicas = self._build_replicas(span)
+        for fault in scenario.faults.replica:
+            inject(self.env, fault, self.replicas[fault.replica], self.report, lambda: self.loop.view.published)
+        self._carry_out: dict[type[Action], Callable[[Any], None]] = {
+            actions.Generate: self._generate,
+            actions.Abort: lambda a: self.replicas[a.replica].abort(a.rollout),
+            actions.LoadWeights: self._load,
+            actions.Publish: self.trainer.publish,
+            actions.Train: self.trainer.train,
+            actions.Discard: self._discard,
+            actions.SwitchRole: self._switch,
+            actions.Checkpoint: self.trainer.checkpoint,
+            actions.Evaluate: self.trainer.evaluate,
+            actions.AdmissionBlocked: lambda _: self._blame_rollout(),
+            actions.EndRun: lambda _: None,
+        }
+
+    def _build_replicas(self, span: SpanSink | None) -> list[Replica]:
+        resolved, scenario = self.resolved, self.resolved.scenario
+        engine = scenario.engine
+        colocated = self.loop.policy.capacity.colocated
+        capacity = kv_capacity_tokens(resolved.hardware, resolved.model, engine, colocated)
+        count = scenario.cluster.rollout_gpus // engine.tensor_parallel
+        self.rollout_usage.counts["idle"] = count
+        return [
+            Replica(
+                self.env, number, self.cost, capacity, engine.max_num_seqs, engine.prefix_caching,
+                self.rollout_usage, self._load_seconds, self.report, self._finished, span,
+            )
+            for number in range(count)
+        ]  # fmt: skip
+
+    # ---- the run --------------------------------------------------------------------------------------
+
+    def run(self) -> dict[str, Any]:
+        """Simulate to the end (or until `interrupted`) and return the report.
+
+        Raises:
+            StallError: nothing can happen any more, or nothing useful does; the message names what is missing.
+        """
+        started = time.process_time()
+        collecting = gc.isenabled()
+        gc.disable()  # objects of a run form no cycles; the collector would only look for them
+        try:
+            self.report(events.RunStarted(0.0, tuple(range(len(self.replicas))), 0))
+            step = self.env.step
+            loop = self.loop
+            while loop.ended is None and not self.interrupted:
+                step()
+        except simpy.core.EmptySchedule:
+            raise StallError(f"{self.resolved.where}: {explain_stall(self.loop)}") from None
+        finally:
+            if collecting:
+                gc.enable()
+            self._close()
+        return self._result(time.process_time() - started)
+
+    def report(self, event: Event) -> None:
+        """Take a fact from a mechanism; facts that arise while one is handled wait for their turn."""
+        self._queue.append(event)
+        if self._feeding:
+            return
+        self._feeding = True
+        queue = self._queue
+        while queue:
+            self._feed(queue.popleft())
+        self._feeding = False
+
+    def _feed(self, event: Event) -> None:
+        loop = self.loop
+        if loop.ended is not None:
+            return
+        kind = type(event)
+        step_ends = kind is events.TrainingFinished and event.last  # type: ignore[union-attr]
+        if step_ends:
+            self._measure()
+        answer = loop.feed(event)
+        self.builder.fed(event, answer)
+        if self._writer is not None:
+            self._writer.fed(event, answer)
+        if answer:
+            self._loading = None
+            carry_out = self._carry_out
+            for action in answer:
+                carry_out[type(action)](action)
+        if self.trainer_usage.phase is None:
+            self._blame_trainer()
+        if step_ends:
+            self._step_done()
+        elif kind is events.RoleSwitched:
+            self._blame_rollout()
+
+    def _step_done(self) -> None:
+        self._discarded_since_step = 0
+        if self._writer is not None:
+            self._writer.flush()
+        if self._on_step is not None:
+            self._on_step(self.loop.view.steps_finished, self.env.now)
+
+    def _close(self) -> None:
+        self._measure()
+        for replica in self.replicas:
+            replica.cut_span()
+        self.trainer_usage.enter(self.env.now, None)
+
+    def _result(self, wall_s: float) -> dict[str, Any]:
+        report = self.builder.build()
+        report["bottleneck"] = bottleneck(report)
+        report["floor"] = self._floor()
+        report["wall_s"] = wall_s
+        report["policy"] = self.loop.policy.name
+        report["cost_model"] = self.cost.provenance
+        return report
+
+    def _floor(self) -> dict[str, float]:
+        raise NotImplementedError
+
+    # ---- intents --------------------------------------------------------------------------------------
+
+    def _generate(self, action: actions.Generate) -> None:
+        draw = self.workload.group(action.prompt, action.attempt)
+        member = action.member
+        sequence = Sequence(
+            action.rollout, action.prompt, draw.prompt_tokens, draw.response_tokens[member], action.resume_tokens
+        )
+        sequence.budget = action.token_budget
+        sequence.reward = draw.rewards[member]
+        if draw.reward_latency_s is not None:
+            sequence.reward_latency_s = draw.reward_latency_s[member]
+        if action.resume_tokens:
+            sequence.fresh = False
+        if draw.turns is not None:
+            sequence.plan_turns(draw.turns[member])
+        if self._may_fail:
+            sequence.fails = self.workload.failure(action.prompt, member, action.attempt)
+        self.replicas[action.replica].submit(sequence)
+
+    def _finished(self, replica: Replica, sequence: Sequence) -> None:
+        now = self.env.now
+        rollout = sequence.rollout
+        if sequence.fails:
+            self.report(events.RolloutFailed(now, rollout, replica.id, "fault of the scenario"))
+            return
+        prompt_tokens = sequence.context - sequence.done
+        self.buffer.put(rollout, sequence.context)
+        first = min(sequence.first_token_at, now)
+        immediate = not sequence.reward_latency_s
+        segments = tuple(sequence.segments)
+        reward = sequence.reward if immediate else None
+        self.report(
+            events.RolloutFinished(now, rollout, replica.id, prompt_tokens, segments, first, reward)
+        )  # fmt: skip
+        if not immediate:
+            self.rewards.score(rollout, sequence.reward, sequence.reward_latency_s)
+
+    def _load(self, action: actions.LoadWeights) -> None:
+        self.replicas[action.replica].load(action)
+
+    def _load_seconds(self) -> float:
+        """Time of one load, given how many replicas load at the same time."""
+        if self._loading is None:
+            self._loading = sum(replica.loading for replica in self.loop.view.pool)
+        return self.cost.load_s(self._loading)
+
+    def _discard(self, action: actions.Discard) -> None:
+        self.buffer.discard(action.rollouts)
+        self._discarded_since_step += action.reason != "run_end"
+        if self._discarded_since_step > HOPELESS_BATCHES * self.loop.view.config.batch_size:
+            raise StallError(
+                f"{self.resolved.where}: {self._discarded_since_step} groups were discarded since the last "
+                f"step and none could train; {explain_stall(self.loop)}"
+            )
+
+    def _switch(self, action: actions.SwitchRole) -> None:
+        self.trainer.switch(action)
+        self._blame_rollout()
+
+    def _pause_rollout(self, seconds: float) -> None:
+        for replica in self.replicas:
+            replica.pause(seconds)
+
+    # ---- measurements ---------------------------------------------------------------------------------
+
+    def _measure(self) -> None:
+        for replica in self.replicas:
+            replica.account()
+        self._telemetry(usage_record(self.env.now, self.rollout_usage, self.trainer_usage))
+
+    def _telemetry(self, record: Telemetry) -> None:
+        self.builder.telemetry(record)
+        if self._writer is not None:
+            self._writer.telemetry(record)
+
+    def _blame_rollout(self) -> None:
+        view = self.loop.view
+        cause = (self.loop.blocked_by or "starting") if view.role in ("generate", "clearing") else "training"
+        if cause != self.rollout_usage.cause:
+            for replica in self.replicas:
+                if replica.state == "idle":
+                    replica.cut_span()
+            self.rollout_usage.blame(self.env.now, cause)
+
+    def _blame_trainer(self) -> None:
+        view = self.loop.view
+        self.trainer_usage.blame(
+            self.env.now, "straggler" if len(view.ready) >= view.config.batch_size else "rollouts"
+        )  # fmt: skip
