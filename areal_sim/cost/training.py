@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areal_sim import microbatch
-from areal_sim.cost import work
+from areal_sim.cost import pipeline, work
 from areal_sim.cost.protocol import Ints, TrainingTime
 from areal_sim.microbatch import Microbatches
 from interfaces import memory
@@ -61,7 +61,9 @@ class TrainerCost:
         cut = self._cut(_in_steps(np.asarray(lengths, dtype=np.int64), steps))
         forwards = self._token_s * cut.tokens + self._squared_s * cut.squared
         exists = cut.sequences > 0
-        train = self._rank_s(self._passes * forwards + self._overhead_s * exists, steps)
+        train_s = self._passes * forwards + self._overhead_s * exists
+        train = pipeline.one_f_one_b(train_s, cut.opened, self._stages, 1 / self._passes)
+        train = train.reshape(steps, self._ranks)
         forward_s = 0.0
         if self._trainer.recompute_proximal:
             forward_s = self._forward_s(forwards + self._overhead_s / 4 * exists, steps)
@@ -87,20 +89,10 @@ class TrainerCost:
             return microbatch.fixed_microbatches_many(shares, trainer.fixed_microbatches, self._limit)
         return microbatch.dynamic_microbatches_many(shares, trainer.max_tokens_per_microbatch, self._k_min)
 
-    def _rank_s(self, microbatch_s: Floats, steps: int) -> Floats:
-        """Time of each rank, shape (steps, ranks): `sum + (stages - 1) * longest`.
-
-        Exact for jobs that take the same time on each of several machines in a row (proportionate flow shop;
-        Pinedo, "Scheduling", 2016, section 6.1), which is what micro-batches are to pipeline stages.
-        """
-        busy: Floats = microbatch_s.sum(axis=1) + (self._stages - 1) * microbatch_s.max(axis=1)
-        return busy.reshape(steps, self._ranks)
-
     def _forward_s(self, microbatch_s: Floats, steps: int) -> float:
         """Slowest rank of one forward pass over the micro-batches of all optimizer steps."""
-        by_rank = microbatch_s.reshape(steps, self._ranks, -1)
-        longest = by_rank.max(axis=(0, 2))
-        return float((by_rank.sum(axis=(0, 2)) + (self._stages - 1) * longest).max())
+        by_rank = microbatch_s.reshape(steps, self._ranks, -1).transpose(1, 0, 2).reshape(self._ranks, -1)
+        return float(pipeline.forward_only(by_rank, self._stages).max())
 
 
 def _in_steps(lengths: Ints, steps: int) -> Ints:
