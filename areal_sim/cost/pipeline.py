@@ -1,8 +1,9 @@
 """How long micro-batches of unequal size take through a pipeline of equal stages.
 
-A micro-batch takes the same time on every stage. With equal micro-batches both schedules take `m + stages - 1`
-of them; with unequal ones the stages of 1F1B, which work on different micro-batches at the same moment, wait
-for each other again and again. That, not the fill of the pipeline, is what badly cut micro-batches cost.
+A micro-batch takes the same time on every stage. With m equal ones both schedules take the time of
+`m + stages - 1`; with unequal ones the stages of 1F1B, which work on different micro-batches at the same
+moment, wait for each other again and again. That, more than filling the pipeline, is what badly cut
+micro-batches cost.
 """
 
 import numpy as np
@@ -15,8 +16,8 @@ Ints = NDArray[np.int64]
 def forward_only(microbatch_s: Floats, stages: int) -> Floats:
     """Time of each rank for a forward pass, shape (ranks,): `sum + (stages - 1) * longest`.
 
-    `microbatch_s` has shape (ranks, micro-batches), 0 where a rank has fewer. Exact for jobs that take the same
-    time on each machine of a row (proportionate flow shop; Pinedo, "Scheduling", 2016, section 6.1).
+    `microbatch_s` has shape (ranks, micro-batches), 0 where a rank has fewer. Exact for jobs that take the
+    same time on each machine of a row (proportionate flow shop; Pinedo, "Scheduling", 2016, section 6.1).
     """
     busy: Floats = microbatch_s.sum(axis=1) + (stages - 1) * microbatch_s.max(axis=1)
     return busy
