@@ -117,11 +117,12 @@ def fixed_microbatches_many(lengths: Ints, count: int, limit_tokens: int) -> Mic
     ranks, number = lengths.shape
     total = np.zeros((ranks, number + 1), dtype=np.int64)
     np.cumsum(lengths, axis=1, out=total[:, 1:])
+    count = max(1, min(count, number))
     while True:
         edges = np.arange(count + 1) * number // count
         tokens = np.diff(total[:, edges], axis=1)
         several = np.diff(edges) > 1
-        if count >= number or not (tokens[:, several] > limit_tokens).any():
+        if count == number or not (tokens[:, several] > limit_tokens).any():
             break
         count += 1
     slots = np.searchsorted(edges, np.arange(number), side="right") - 1

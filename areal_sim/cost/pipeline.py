@@ -29,7 +29,8 @@ def one_f_one_b(microbatch_s: Floats, count: Ints, stages: int, forward_share: f
     Stage s runs `stages - s - 1` forwards, then one forward and one backward in turn, then the remaining
     backwards (Narayanan et al., arXiv 2104.04473). A forward waits for the stage before, a backward for the
     stage after. Round k holds forward k of every stage and the backward that follows it, number
-    `k - (stages - s - 1)`; forwards of a round are a max-plus scan over stages, backwards need the last round.
+    `k - (stages - s - 1)`: forwards of a round are a max-plus scan over stages, backwards need the round
+    before.
 
     Args:
         microbatch_s: forward plus backward of each micro-batch on one stage, shape (ranks, micro-batches).

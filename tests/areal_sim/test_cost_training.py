@@ -68,6 +68,18 @@ def test_minibatches_are_cut_in_training_order() -> None:
     assert len(time.minibatch_s) == 2
 
 
+@pytest.mark.parametrize("kind", ["dynamic", "fixed"])
+def test_fewer_sequences_than_micro_batches_are_all_trained(kind: str) -> None:
+    settings = {
+        "microbatching": kind,
+        "pipeline_parallel": 2,
+        "minibatches": 4,
+        "distributed_optimizer": False,
+    }
+    time = train([1000, 1000], gpus=4, **settings)
+    assert [seconds > time.update_s for seconds in time.minibatch_s] == [False, True, False, True]
+
+
 def test_a_streamed_part_updates_only_at_the_end() -> None:
     cost = RooflineCost(resolved(machine=hardware(), model=dense()))
     part = cost.training_step_s(np.array([1000] * 8), minibatches=1, update=False)

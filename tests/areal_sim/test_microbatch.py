@@ -91,10 +91,7 @@ def test_fixed_for_all_ranks_equals_the_reference(
     rows = data.draw(st.lists(row, min_size=ranks, max_size=ranks))
     cut = fixed_microbatches_many(np.array(rows), count, limit_tokens=10**9)
     for index, lengths in enumerate(rows):
-        expected = fixed_microbatches(lengths, count)
-        assert cut.opened[index] == len(expected)
-        used = cut.tokens[index][cut.sequences[index] > 0].tolist()
-        assert used == [sum(lengths[i] for i in batch) for batch in expected]
+        agrees(cut, index, lengths, fixed_microbatches(lengths, count))
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=30), st.integers(1, 5), st.integers(1, 400))
