@@ -1,0 +1,38 @@
+"""`areal-sim`: the command line of the simulator. Also `python -m areal_sim`."""
+
+import sys
+
+import typer
+
+from areal_sim.commands.compare import compare
+from areal_sim.commands.run import run
+from areal_sim.commands.scenarios import scenarios
+from areal_sim.commands.sweep import sweep
+from areal_sim.commands.trace import trace
+from areal_sim.commands.validate import validate
+from interfaces.errors import TestbedError
+
+app = typer.Typer(
+    name="areal-sim",
+    help="Predict what an asynchronous LLM reinforcement-learning schedule does on a given cluster.",
+    epilog="Start with:  areal-sim run areal/table7",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+for command in (run, compare, sweep, trace, validate, scenarios):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line; what a user can act on is one message on stderr and an exit code."""
+    try:
+        app()
+    except TestbedError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

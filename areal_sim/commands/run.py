@@ -1,0 +1,131 @@
+"""`areal-sim run`: one scenario in, one report out."""
+
+# ruff: noqa: PLC0415 - imports in functions: --help and bad input must answer at once
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from areal_sim.commands.options import Json, Out, ScenarioArgument, Seed, Sets, TraceKind, with_seed
+
+if TYPE_CHECKING:
+    from areal_sim.run_directory import RunDirectory
+    from interfaces.scenario import Resolved
+    from interfaces.trace import TraceWriter
+
+FULL_TRACE_ROLLOUTS = 300_000
+"""A run of more rollouts is traced only on request: its trace would be hundreds of megabytes."""
+
+
+def run(  # noqa: PLR0917
+    scenario: ScenarioArgument,
+    sets: Sets = [],  # noqa: B006
+    out: Out = None,
+    seed: Seed = None,
+    as_json: Json = False,
+    trace: Annotated[
+        TraceKind | None,
+        typer.Option(help="What --out keeps; default: full up to 300k rollouts.", show_default=False),
+    ] = None,
+) -> None:
+    """Simulate one scenario and print what it predicts.
+
+    [bold]areal-sim run areal/table7[/]
+
+    [bold]areal-sim run my.toml --set policy.max_staleness=8 --out runs/a[/]
+    """
+    from areal_sim.commands.simulate import INTERRUPTED
+    from areal_sim.run_directory import RunDirectory
+    from interfaces.scenario_file import load
+
+    if trace is TraceKind.full and out is None:
+        raise typer.BadParameter("a full trace needs a place: add --out DIR", param_hint="--trace")
+    resolved = load(scenario, with_seed(sets, seed))
+    directory = RunDirectory(out) if out is not None else None
+    report = _simulate(resolved, directory, trace)
+    _show(report, resolved, directory, as_json)
+    if report["partial"] and report["ended"] is None:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _simulate(
+    resolved: "Resolved", directory: "RunDirectory | None", trace: TraceKind | None
+) -> dict[str, Any]:
+    """Run it; whatever happens, the directory is left whole."""
+    from areal_sim.commands.output import to_json
+    from areal_sim.commands.simulate import complete, identity
+    from areal_sim.run_directory import REPORT, SCENARIO, writing
+    from interfaces.errors import StallError
+    from interfaces.scenario_file import to_json as scenario_json
+
+    if directory is None:
+        return complete(_run(resolved, None), resolved)
+    try:
+        directory.write(SCENARIO, scenario_json(resolved) + "\n")
+        try:
+            with writing(directory.path):
+                report = complete(_run(resolved, _writer(resolved, directory, trace)), resolved)
+        except StallError as error:
+            stalled = {**identity(resolved), "partial": True, "ended": "stall", "error": str(error)}
+            directory.write(REPORT, to_json(stalled))
+            directory.commit()
+            raise
+        directory.write(REPORT, to_json(report))
+        directory.commit()
+    except BaseException:
+        directory.abandon()
+        raise
+    return report
+
+
+def _run(resolved: "Resolved", writer: "TraceWriter | None") -> dict[str, Any]:
+    from areal_sim.commands.numbers import seconds
+    from areal_sim.commands.progress import Bar
+    from areal_sim.commands.simulate import stop_on_interrupt
+    from areal_sim.simulation import Simulation
+
+    with Bar("steps", resolved.scenario.run.steps) as bar:
+        simulation = Simulation(
+            resolved, writer, lambda done, at: bar.update(done, f"{seconds(at)} simulated")
+        )
+        with stop_on_interrupt(simulation):
+            return simulation.run()
+
+
+def _writer(resolved: "Resolved", directory: "RunDirectory", trace: TraceKind | None) -> "TraceWriter | None":
+    import json
+    from importlib.metadata import version
+
+    from interfaces.scenario_file import to_json as scenario_json
+    from interfaces.trace import SCHEMA, Header
+
+    work = resolved.scenario.workload
+    rollouts = resolved.scenario.run.steps * work.batch_size * work.group_size
+    if trace is None and rollouts > FULL_TRACE_ROLLOUTS:
+        typer.echo(
+            f"note: about {rollouts:,} rollouts: no full trace; ask for it with --trace full", err=True
+        )
+        return None
+    if trace is TraceKind.summary:
+        return None
+    seed = resolved.scenario.run.seed
+    scenario = json.loads(scenario_json(resolved))
+    return directory.trace(Header(SCHEMA, "sim", seed, scenario, version("areal-testbed")))
+
+
+def _show(
+    report: dict[str, Any], resolved: "Resolved", directory: "RunDirectory | None", as_json: bool
+) -> None:
+    from areal_sim.commands.output import to_json
+    from areal_sim.commands.tables import closing_line, console, run_table, title
+
+    if as_json:
+        typer.echo(to_json(report), nl=False)
+        return
+    output = console()
+    output.print(title(resolved), highlight=False)
+    output.print()
+    output.print(run_table(report))
+    output.print(closing_line(report), highlight=False)
+    if directory is not None:
+        output.print(f"written: {directory.path}", highlight=False, soft_wrap=True)

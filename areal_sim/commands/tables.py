@@ -1,0 +1,170 @@
+"""Reports as tables on the terminal, the physical floor beside every predicted time and throughput."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from areal_sim.commands.numbers import MISSING, count, plain, ratio, seconds, share, shares
+from interfaces.scenario import Resolved
+
+PLAIN_WIDTH = 110
+"""Columns when the output is not a terminal."""
+
+
+def console() -> Console:
+    """Standard output."""
+    plain_output = Console()
+    return plain_output if plain_output.is_terminal else Console(width=PLAIN_WIDTH)
+
+
+def grid(*headings: str) -> Table:
+    """An empty table; the first column names the rows."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for index, heading in enumerate(headings):
+        table.add_column(heading, style="bold" if index == 0 else "", overflow="fold")
+    return table
+
+
+def title(resolved: Resolved) -> str:
+    """One line that says what was simulated."""
+    scenario = resolved.scenario
+    cluster, work = scenario.cluster, scenario.workload
+    return (
+        f"{resolved.where}: policy {scenario.policy.name}, {resolved.model.name}\n"
+        f"{cluster.rollout_gpus} rollout and {cluster.trainer_gpus} trainer GPUs ({resolved.hardware.name}), "
+        f"{work.batch_size} x {work.group_size} rollouts a step"
+    )
+
+
+def floor_step_s(report: dict[str, Any]) -> float | None:
+    """Least time of a step that this hardware allows; None where the cost model is not physical."""
+    floor = report["floor"]
+    return floor["step_time_s"] if floor is not None else None
+
+
+def floor_throughput(report: dict[str, Any]) -> float | None:
+    """Most trained tokens a second that this hardware allows."""
+    step_s, steps = floor_step_s(report), report["measured_steps"]
+    return report["trained_tokens"] / steps / step_s if step_s and steps else None
+
+
+def run_table(report: dict[str, Any]) -> Table:
+    """Everything a run says, one row a question."""
+    table = grid("", "predicted", "physical limit")
+    times = report["step_time_s"]
+    spread = f"{seconds(times['mean'])}  (p50 {seconds(times['p50'])}, p95 {seconds(times['p95'])})"
+    table.add_row("step time", spread, f"at least {seconds(floor_step_s(report))}")
+    throughput = f"{count(report['effective_throughput_tokens_per_s'])} tokens/s"
+    table.add_row("effective throughput", throughput, f"at most {count(floor_throughput(report))} tokens/s")
+    table.add_row("GPU-hours per step", plain(report["gpu_hours_per_step"]), "")
+    for name, text in _schedule_rows(report):
+        table.add_row(name, text, "")
+    for name, text in _volume_rows(report):
+        table.add_row(name, text, "")
+    table.add_row("bottleneck", f"[bold]{report['bottleneck']}[/]", "")
+    return table
+
+
+def _schedule_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
+    stale, busy, idle = report["staleness"], report["utilisation"], report["idle_by_cause"]
+    blocked = {cause: value for cause, value in report["blocked_by"].items() if value}
+    by_time = ", ".join(
+        f"{cause} {seconds(value)}" for cause, value in sorted(blocked.items(), key=lambda i: -i[1])
+    )
+    return [
+        ("staleness", f"mean {plain(stale['mean'])}, p50 {plain(stale['p50'])}, p95 {plain(stale['p95'])}, "
+                      f"max {plain(stale['max'])} versions"),
+        ("utilisation", f"rollout {share(busy['rollout'])}, trainer {share(busy['trainer'])}"),
+        ("rollout idle, by cause", shares(idle["rollout"])),
+        ("trainer idle, by cause", shares(idle["trainer"])),
+        ("admission blocked by", by_time or "nothing"),
+    ]  # fmt: skip
+
+
+def _volume_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
+    length = report["mean_length"]
+    generated, trained = count(report["generated_tokens"]), count(report["trained_tokens"])
+    dropped, recomputed = count(report["dropped_tokens"]), count(report["recomputed_tokens"])
+    return [
+        ("tokens", f"generated {generated}, trained {trained}"),
+        ("tokens lost", f"dropped {dropped}, recomputed {recomputed}"),
+        ("mean length", f"admitted {count(length['admitted'])}, trained {count(length['trained'])} tokens"),
+    ]
+
+
+def closing_line(report: dict[str, Any]) -> str:
+    """How much was simulated, and how long that took."""
+    partial = "PARTIAL: " if report["partial"] else ""
+    return (
+        f"{partial}{report['steps']} steps ({report['measured_steps']} measured), "
+        f"{seconds(report['sim_time_s'])} of cluster time, simulated in {report['wall_s']:.2f} s"
+    )
+
+
+COMPARED: tuple[tuple[str, Any], ...] = (
+    ("step time", lambda r: seconds(r["step_time_s"]["mean"])),
+    ("  at least", lambda r: seconds(floor_step_s(r))),
+    ("effective throughput, tokens/s", lambda r: count(r["effective_throughput_tokens_per_s"])),
+    ("  at most", lambda r: count(floor_throughput(r))),
+    ("GPU-hours per step", lambda r: plain(r["gpu_hours_per_step"])),
+    ("GPUs", lambda r: str(r["gpus"])),
+    ("staleness mean / max", lambda r: f"{plain(r['staleness']['mean'])} / {plain(r['staleness']['max'])}"),
+    ("rollout utilisation", lambda r: share(r["utilisation"]["rollout"])),
+    ("trainer utilisation", lambda r: share(r["utilisation"]["trainer"])),
+    ("rollout idle", lambda r: shares(r["idle_by_cause"]["rollout"])),
+    ("trainer idle", lambda r: shares(r["idle_by_cause"]["trainer"])),
+    ("bottleneck", lambda r: r["bottleneck"]),
+)
+
+
+def compare_table(
+    names: Sequence[str], reports: Sequence[dict[str, Any]], ratios: Sequence[dict[str, Any]]
+) -> Table:
+    """One column a scenario; the ratios are to the first."""
+    table = grid("", *names)
+    table.add_row("speedup (throughput)", *(ratio(r["throughput"]) for r in ratios), style="bold")
+    table.add_row("step time, ratio", *(ratio(r["step_time"]) for r in ratios), end_section=True)
+    for name, text in COMPARED:
+        table.add_row(name, *(text(report) for report in reports))
+    return table
+
+
+def ratio_to(report: dict[str, Any], base: dict[str, Any]) -> dict[str, float | None]:
+    """Throughput, step time and GPU-hours as ratios to the base; None where either was not measured."""
+    pairs = {
+        "throughput": (
+            report["effective_throughput_tokens_per_s"],
+            base["effective_throughput_tokens_per_s"],
+        ),
+        "step_time": (report["step_time_s"]["mean"], base["step_time_s"]["mean"]),
+        "gpu_hours_per_step": (report["gpu_hours_per_step"], base["gpu_hours_per_step"]),
+    }
+    return {
+        name: above / below if above is not None and below else None for name, (above, below) in pairs.items()
+    }
+
+
+def sweep_table(
+    keys: Sequence[str], points: Sequence[Sequence[str]], reports: Sequence[dict[str, Any] | str]
+) -> Table:
+    """One row a point, in the order asked for; a point that failed has its message instead of numbers."""
+    table = grid(
+        *(key.rpartition(".")[2] for key in keys), "step time", "at least", "tokens/s", "at most", "to first",
+        "staleness mean / max", "rollout", "trainer", "bottleneck",
+    )  # fmt: skip
+    base = next((report for report in reports if isinstance(report, dict)), None)
+    for values, report in zip(points, reports, strict=True):
+        if isinstance(report, str) or base is None:
+            table.add_row(*values, "[red]failed[/]", *[MISSING] * 8)
+            continue
+        stale, busy = report["staleness"], report["utilisation"]
+        table.add_row(
+            *values, seconds(report["step_time_s"]["mean"]), seconds(floor_step_s(report)),
+            count(report["effective_throughput_tokens_per_s"]), count(floor_throughput(report)),
+            ratio(ratio_to(report, base)["throughput"]), f"{plain(stale['mean'])} / {plain(stale['max'])}",
+            share(busy["rollout"]), share(busy["trainer"]), str(report["bottleneck"]),
+        )  # fmt: skip
+    return table
