@@ -2,6 +2,8 @@
 
 # ruff: noqa: PLC0415 - imports in functions: --help and bad input must answer at once
 
+from textwrap import shorten
+
 import typer
 
 from areal_sim.commands.options import Json
@@ -47,4 +49,4 @@ def _first_comment(name: str) -> str:
         words.append(comment)
         if comment.endswith("."):
             break
-    return " ".join(words).removesuffix(".")
+    return shorten(" ".join(words).removesuffix("."), 84, placeholder=" ...")

@@ -20,11 +20,12 @@ def console() -> Console:
     return plain_output if plain_output.is_terminal else Console(width=PLAIN_WIDTH)
 
 
-def grid(*headings: str) -> Table:
+def grid(*headings: str, no_wrap: bool = False) -> Table:
     """An empty table; the first column names the rows."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for index, heading in enumerate(headings):
-        table.add_column(heading, style="bold" if index == 0 else "", overflow="fold")
+        style = "bold" if index == 0 else ""
+        table.add_column(heading, style=style, overflow="fold", no_wrap=no_wrap)
     return table
 
 
@@ -153,7 +154,7 @@ def sweep_table(
     """One row a point, in the order asked for; a point that failed has its message instead of numbers."""
     table = grid(
         *(key.rpartition(".")[2] for key in keys), "step time", "at least", "tokens/s", "at most", "to first",
-        "staleness mean / max", "rollout", "trainer", "bottleneck",
+        "staleness, max", "rollout", "trainer", "bottleneck", no_wrap=True,
     )  # fmt: skip
     base = next((report for report in reports if isinstance(report, dict)), None)
     for values, report in zip(points, reports, strict=True):
@@ -164,7 +165,7 @@ def sweep_table(
         table.add_row(
             *values, seconds(report["step_time_s"]["mean"]), seconds(floor_step_s(report)),
             count(report["effective_throughput_tokens_per_s"]), count(floor_throughput(report)),
-            ratio(ratio_to(report, base)["throughput"]), f"{plain(stale['mean'])} / {plain(stale['max'])}",
+            ratio(ratio_to(report, base)["throughput"]), f"{plain(stale['mean'])}, {plain(stale['max'])}",
             share(busy["rollout"]), share(busy["trainer"]), str(report["bottleneck"]),
         )  # fmt: skip
     return table

@@ -1,0 +1,45 @@
+# Each target does all its own set-up. Needs make and Python >= 3.11 with pip and venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test lint format bench clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: $(PYTHON) is older than Python 3.11; use make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+# Asynchronous against synchronous RL on the AReaL paper's cluster, then one run with its timeline.
+demo: setup
+	$(BIN)/areal-sim compare areal/table1_1_5b_sync areal/table1_1_5b_async --out runs/demo/table1
+	$(BIN)/areal-sim run areal/table7 --out runs/demo/table7
+	$(BIN)/areal-sim trace runs/demo/table7 --perfetto runs/demo/timeline.json.gz
+	@echo "report:   runs/demo/table7/report.json"
+	@echo "timeline: runs/demo/timeline.json.gz (open it at https://ui.perfetto.dev)"
+
+test: lint
+	$(BIN)/pytest -n 2
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# Speed of the simulator; never part of the tests.
+bench: setup
+	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist runs/demo *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
