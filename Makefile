@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint format bench clean
+.PHONY: setup demo test lint format docs bench clean
 
 setup: $(READY)
 
@@ -35,6 +35,10 @@ lint: setup
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Bring generated pages and the outputs shown in the documentation up to date.
+docs: setup
+	$(BIN)/python docs/generate.py
 
 # Speed of the simulator; never part of the tests.
 bench: setup

@@ -31,6 +31,46 @@ OnFinished = Callable[["Replica", Sequence], None]
 class Replica:
     """Simulates one engine; reports finished and aborted sequences through `on_finished` and `report`."""
 
+    __slots__ = (
+        "_base",
+        "_clock",
+        "_context",
+        "_detail",
+        "_due_clock",
+        "_epoch",
+        "_finishes",
+        "_handling",
+        "_joined",
+        "_kv",
+        "_kv_blocked_since",
+        "_log_clock",
+        "_log_version",
+        "_next_at",
+        "_offsets",
+        "_offsets_squared",
+        "_per_context_token",
+        "_prompts",
+        "_span_from",
+        "_time",
+        "_timer_at",
+        "away",
+        "cost",
+        "env",
+        "id",
+        "kv_capacity",
+        "load_s",
+        "max_num_seqs",
+        "on_finished",
+        "prefix_caching",
+        "report",
+        "running",
+        "slowdown",
+        "span",
+        "state",
+        "usage",
+        "waiting",
+    )
+
     def __init__(
         self,
         env: simpy.Environment,
@@ -83,21 +123,26 @@ class Replica:
         self._joined = 0
         self._log_clock = [0]
         self._log_version: list[PolicyVersion] = [0]
+        self._due_clock = 0
+        """Clock at which a sequence stops or the KV cache is full; never later than that."""
         self._next_at = inf
+        """When the clock gets there."""
         self._timer_at = inf
         self._handling = False
         self._kv_blocked_since: float | None = None
         self._span_from = 0.0
+        self._detail = ""
         self._epoch = 0
         """Rises at death, so that callbacks of an earlier life do nothing."""
 
     # ---- what the core asks for -----------------------------------------------------------------------
 
     def submit(self, sequence: Sequence) -> None:
-        """Queue a sequence; it joins the batch at the end of the running step, if there is room."""
+        """Queue a sequence; it joins the batch at the end of the running step, if there is room.
+
+        Nothing happens before `settle`: many that come at once join at once.
+        """
         self.waiting.append(sequence)
-        if not self._handling and self.state != "load":
-            self._settle()
 
     def abort(self, rollout: int) -> None:
         """Take a rollout off at the end of the running step, unless it has finished by then."""
@@ -108,9 +153,7 @@ class Replica:
         if sequence is None or self._finishing(sequence):
             return
         self._remove(sequence)
-        self.report(RolloutAborted(self.env.now, rollout, self.id, tuple(sequence.segments)))
-        if not self._handling and self.state != "load":
-            self._settle()
+        self.report(RolloutAborted(self.env.now, rollout, self.id, sequence.segments))
 
     def load(self, action: actions.LoadWeights) -> None:
         """Stop at the end of the running step, treat what is in flight, load, resume."""
@@ -121,7 +164,7 @@ class Replica:
         for sequence in (*self.running.values(), *self.waiting, *self.away.values()):
             if exceptions.get(sequence.rollout, action.in_flight) in ABORTS:
                 self._remove(sequence)
-                self.report(RolloutAborted(now, sequence.rollout, self.id, tuple(sequence.segments)))
+                self.report(RolloutAborted(now, sequence.rollout, self.id, sequence.segments))
         self._enter("load", f"version {action.version}")
         self._next_at = inf
         stop = max(0.0, self._time - now) if self.running else 0.0
@@ -161,7 +204,7 @@ class Replica:
         """Every step takes `factor` times as long from the end of the running step on."""
         self._advance()
         self.slowdown = factor
-        self._settle()
+        self.settle()
 
     def pause(self, seconds: float) -> None:
         """Stand still for a stop-the-world phase, keeping all KV."""
@@ -174,9 +217,9 @@ class Replica:
         self._time += seconds
         self.usage.pause_s += seconds
         self._mark("evaluation", start, self._time, "")
-        self._settle()
+        self.settle()
         if not self.running:
-            call_later(self.env, self._time - self.env.now, MECHANICS, lambda _: self._settle())
+            call_later(self.env, self._time - self.env.now, MECHANICS, lambda _: self.settle())
 
     def start(self, version: PolicyVersion) -> None:
         """Begin the run with this version."""
@@ -214,8 +257,8 @@ class Replica:
             steps += 1
         if partial:
             steps -= 1
-        limit = self._steps_to_next()
-        self._step(min(steps, limit))
+        limit = self._due_clock - self._clock
+        self._step(steps if steps < limit else limit)
 
     def _step(self, steps: int) -> None:
         """Run so many decode steps of the present batch."""
@@ -244,9 +287,9 @@ class Replica:
         room = (self.kv_capacity - self._kv) // len(self.running)
         return steps if steps <= room else room
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """After any change: let waiting sequences join, then arm the timer for the next completion."""
-        if self.state in ("load", "down"):
+        if self._handling or self.state in ("load", "down"):
             return
         self._advance()
         if self.waiting:
@@ -258,6 +301,7 @@ class Replica:
             return
         n = len(self.running)
         steps = self._steps_to_next()
+        self._due_clock = self._clock + steps
         context_steps = steps * self._context + n * steps * (steps - 1) / 2
         self._next_at = at = self._time + (
             steps * self._base[n] + self._per_context_token * context_steps
@@ -280,19 +324,19 @@ class Replica:
             call_later(self.env, due - now, FINISH, self._on_timer)
             return
         self._handling = True
-        self._step(self._steps_to_next())
+        self._step(self._due_clock - self._clock)
         self._report_finished()
         if self.running and self._kv + len(self.running) > self.kv_capacity:
             self._preempt()
         self._handling = False
-        self._settle()
+        self.settle()
 
     # ---- joining and leaving --------------------------------------------------------------------------
 
     def _join_waiting(self) -> None:
         """Admit waiting sequences in order while slots and KV allow; their prefill delays everyone."""
         running = self.running
-        if running and self._steps_to_next() == 0:
+        if running and self._finishes[0][0] <= self._clock:
             return  # some are about to leave; the timer handles them first
         while self.waiting:
             if len(running) >= self.max_num_seqs:
@@ -304,7 +348,8 @@ class Replica:
                 break
             self.waiting.popleft()
             self._join(sequence, needed, shared)
-        self._note_kv_blocked()
+        if self.waiting or self._kv_blocked_since is not None:
+            self._note_kv_blocked()
 
     def _shares(self, sequence: Sequence) -> bool:
         return self.prefix_caching and sequence.prompt in self._prompts
@@ -331,11 +376,7 @@ class Replica:
         self.running[sequence.rollout] = sequence
         heappush(self._finishes, (sequence.finish_clock, self._joined, sequence))
         if sequence.first_token_at < 0.0:
-            sequence.first_token_at = (
-                self._time
-                + (self._base[len(self.running)] + self._per_context_token * self._context)
-                * self.slowdown
-            )
+            sequence.first_token_at = self._time
 
     def _leave(self, sequence: Sequence) -> None:
         """Take a running sequence out of the batch; its tokens so far become segments."""
@@ -358,34 +399,29 @@ class Replica:
                 del prompts[sequence.prompt]
             self._kv -= context
         if tokens:
-            self._add_segments(sequence, tokens)
+            self._add_segments(sequence)
         sequence.context = context
         sequence.done += tokens
         sequence.since_dispatch += tokens
 
-    def _add_segments(self, sequence: Sequence, tokens: int) -> None:
+    def _add_segments(self, sequence: Sequence) -> None:
+        """Book the tokens since the last (re)start under the versions that the replica had."""
         clocks, versions = self._log_clock, self._log_version
-        index = sequence.log_index
-        last = len(clocks) - 1
-        if index == last and not sequence.segments:
-            sequence.segments.append(Segment(versions[last], tokens))
-            return
-        start = sequence.start_clock
-        while True:
-            end = clocks[index + 1] if index < last else self._clock
-            if end > start:
-                self._extend(sequence.segments, versions[index], end - start)
-                start = end
-            if index == last:
-                return
+        start, index, last = sequence.start_clock, sequence.log_index, len(clocks) - 1
+        new = []
+        while index < last:
             index += 1
-
-    @staticmethod
-    def _extend(segments: list[Segment], version: PolicyVersion, tokens: int) -> None:
-        if segments and segments[-1].version == version:
-            segments[-1] = Segment(version, segments[-1].tokens + tokens)
-        else:
-            segments.append(Segment(version, tokens))
+            end = clocks[index]
+            if end > start:
+                new.append(Segment(versions[index - 1], end - start))
+                start = end
+        if self._clock > start:
+            new.append(Segment(versions[last], self._clock - start))
+        old = sequence.segments
+        if old and old[-1].version == new[0].version:
+            new[0] = Segment(new[0].version, old[-1].tokens + new[0].tokens)
+            old = old[:-1]
+        sequence.segments = (*old, *new)
 
     def _remove(self, sequence: Sequence) -> None:
         """Forget a sequence wherever it is."""
@@ -411,26 +447,26 @@ class Replica:
             if sequence.done >= sequence.total:
                 sequence.gone = True
                 self.on_finished(self, sequence)
-            elif sequence.stops and sequence.done >= sequence.stops[-1]:
+            elif sequence.stops and sequence.done >= sequence.stops[-1].length:
                 self._call_tool(sequence)
             else:
                 sequence.gone = True
-                segments = tuple(sequence.segments)
-                self.report(RolloutAborted(self.env.now, sequence.rollout, self.id, segments))
+                self.report(RolloutAborted(self.env.now, sequence.rollout, self.id, sequence.segments))
 
     def _call_tool(self, sequence: Sequence) -> None:
         """A turn is over: come back with the tool's tokens when it is done."""
-        sequence.stops.pop()
+        assert sequence.stops, "no tool to call"
+        call = sequence.stops.pop()
         self.away[sequence.rollout] = sequence
         epoch = self._epoch
 
         def back(_: object) -> None:
             if epoch == self._epoch and self.away.pop(sequence.rollout, None) is not None:
-                tokens = sequence.tool_tokens.pop()
-                sequence.context += tokens
+                sequence.context += call.tokens
                 self.submit(sequence)
+                self.settle()
 
-        call_later(self.env, sequence.tool_times.pop(), MECHANICS, back)
+        call_later(self.env, call.time_s, MECHANICS, back)
 
     def _preempt(self) -> None:
         """The cache is full: the sequences that joined last give their KV up and wait to be computed again."""
@@ -467,7 +503,7 @@ class Replica:
         if recompute and self.running:
             self._recompute(keeps)
         self.report(WeightsLoaded(now, self.id, version))
-        self._settle()
+        self.settle()
 
     def _recompute(self, keeps: set[int]) -> None:
         """All KV was discarded: prefill every context again, but for those that keep stale KV."""
@@ -510,8 +546,6 @@ class Replica:
 
     # ---- the timeline ---------------------------------------------------------------------------------
 
-    _detail = ""
-
     def _mark(self, kind: str, start: float, end: float, detail: str) -> None:
         if self.span is None or end <= start:
             return
@@ -531,4 +565,3 @@ class Replica:
     def cut_span(self) -> None:
         """Begin a new span here: the cause of idleness changes, or the run ends."""
         self._close_span(self.env.now)
-

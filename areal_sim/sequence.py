@@ -1,7 +1,19 @@
 """One rollout as a replica holds it."""
 
+from typing import NamedTuple
+
 from areal_sim.workload import TurnDraw
 from interfaces.rollout import Segment
+
+
+class ToolCall(NamedTuple):
+    """A point at which a rollout leaves the engine for a tool."""
+
+    length: int
+    """Response tokens by then."""
+    time_s: float
+    tokens: int
+    """Tokens the tool adds to the context."""
 
 
 class Sequence:
@@ -10,7 +22,7 @@ class Sequence:
     __slots__ = (
         "budget", "context", "done", "fails", "finish_clock", "first_token_at", "fresh", "gone", "log_index",
         "prompt", "prompt_tokens", "reward", "reward_latency_s", "rollout", "segments", "since_dispatch",
-        "start_clock", "stops", "tool_times", "tool_tokens", "total",
+        "start_clock", "stops", "total",
     )  # fmt: skip
 
     def __init__(self, rollout: int, prompt: int, prompt_tokens: int, total: int, done: int) -> None:
@@ -28,12 +40,10 @@ class Sequence:
         """Context at the last (re)start: prompt, tool output and response."""
         self.budget: int | None = None
         """New tokens on this replica after which it is handed back."""
-        self.segments: list[Segment] = []
+        self.segments: tuple[Segment, ...] = ()
         """Versions of the tokens generated on this replica before the last (re)start."""
-        self.stops: list[int] = []
-        """Lengths at which a turn ends and a tool works, descending (the next one last)."""
-        self.tool_times: list[float] = []
-        self.tool_tokens: list[int] = []
+        self.stops: list[ToolCall] | None = None
+        """Where a turn ends and a tool works, the next one last; None: single-turn."""
         self.start_clock = 0
         self.finish_clock = 0
         self.log_index = 0
@@ -49,21 +59,20 @@ class Sequence:
     def plan_turns(self, turns: TurnDraw) -> None:
         """Stop for a tool after every turn but the last, leaving out those that lie behind."""
         length = 0
-        plan = []
-        for tokens, time_s, tool_tokens in zip(turns.tokens, turns.tool_time_s, turns.tool_tokens, strict=False):
+        self.stops = []
+        for tokens, time_s, tool_tokens in zip(
+            turns.tokens, turns.tool_time_s, turns.tool_tokens, strict=False
+        ):
             length += tokens
             if length > self.done:
-                plan.append((length, time_s, tool_tokens))
+                self.stops.append(ToolCall(length, time_s, tool_tokens))
             else:
                 self.context += tool_tokens
-        for length, time_s, tool_tokens in reversed(plan):
-            self.stops.append(length)
-            self.tool_times.append(time_s)
-            self.tool_tokens.append(tool_tokens)
+        self.stops.reverse()
 
     def pause_length(self) -> int:
         """The length at which decoding stops next: the end, a tool call, or the end of the budget."""
-        length = self.stops[-1] if self.stops else self.total
+        length = self.stops[-1].length if self.stops else self.total
         if self.budget is not None:
             length = min(length, self.done - self.since_dispatch + self.budget)
         return length

@@ -10,6 +10,7 @@ import simpy
 
 from areal_sim.buffer import SizeBuffer
 from areal_sim.cost import build_cost
+from areal_sim.cost.floor import Totals
 from areal_sim.faults import inject
 from areal_sim.replica import Replica
 from areal_sim.reward import RewardWorkers
@@ -70,6 +71,7 @@ class Simulation:
         self._feeding = False
         self._discarded_since_step = 0
         self._loading: int | None = None
+        self._touched: dict[Replica, None] = {}
         self._may_fail = scenario.faults.rollout_failure_probability > 0
         span = writer.telemetry if writer is not None else None
         self.rollout_usage = RolloutUsage()
@@ -77,14 +79,22 @@ class Simulation:
         self.buffer = SizeBuffer()
         self.rewards = RewardWorkers(self.env, scenario.reward.workers, self.report)
         self.trainer = TrainerPool(
-            self.env, self.cost, scenario.run, self.buffer, self.trainer_usage, self.report, self._pause_rollout
+            self.env,
+            self.cost,
+            scenario.run,
+            self.buffer,
+            self.trainer_usage,
+            self.report,
+            self._pause_rollout,
         )
         self.replicas = self._build_replicas(span)
         for fault in scenario.faults.replica:
-            inject(self.env, fault, self.replicas[fault.replica], self.report, lambda: self.loop.view.published)
+            inject(
+                self.env, fault, self.replicas[fault.replica], self.report, lambda: self.loop.view.published
+            )
         self._carry_out: dict[type[Action], Callable[[Any], None]] = {
             actions.Generate: self._generate,
-            actions.Abort: lambda a: self.replicas[a.replica].abort(a.rollout),
+            actions.Abort: self._abort,
             actions.LoadWeights: self._load,
             actions.Publish: self.trainer.publish,
             actions.Train: self.trainer.train,
@@ -138,11 +148,12 @@ class Simulation:
 
     def report(self, event: Event) -> None:
         """Take a fact from a mechanism; facts that arise while one is handled wait for their turn."""
-        self._queue.append(event)
+        queue = self._queue
         if self._feeding:
+            queue.append(event)
             return
         self._feeding = True
-        queue = self._queue
+        self._feed(event)
         while queue:
             self._feed(queue.popleft())
         self._feeding = False
@@ -160,16 +171,24 @@ class Simulation:
         if self._writer is not None:
             self._writer.fed(event, answer)
         if answer:
-            self._loading = None
-            carry_out = self._carry_out
-            for action in answer:
-                carry_out[type(action)](action)
+            self._apply(answer)
         if self.trainer_usage.phase is None:
             self._blame_trainer()
         if step_ends:
             self._step_done()
         elif kind is events.RoleSwitched:
             self._blame_rollout()
+
+    def _apply(self, answer: list[Action]) -> None:
+        """Carry the intents out; replicas that got or lost work settle once, at the end."""
+        self._loading = None
+        carry_out = self._carry_out
+        for action in answer:
+            carry_out[type(action)](action)
+        if self._touched:
+            touched, self._touched = self._touched, {}
+            for replica in touched:
+                replica.settle()
 
     def _step_done(self) -> None:
         self._discarded_since_step = 0
@@ -193,8 +212,26 @@ class Simulation:
         report["cost_model"] = self.cost.provenance
         return report
 
-    def _floor(self) -> dict[str, float]:
-        raise NotImplementedError
+    def _floor(self) -> dict[str, float | str] | None:
+        """Physical bounds for the work of the whole run; None when the cost model is not physical."""
+        floor = self.cost.floor
+        if floor is None:
+            return None
+        usage = self.rollout_usage
+        bound = floor.run(
+            Totals(
+                generated_tokens=usage.generated_tokens,
+                context_token_steps=usage.context_token_steps,
+                decode_steps=usage.decode_steps,
+                prefill_tokens=usage.prefilled_tokens,
+                trained_tokens=self.trainer.trained_tokens,
+                trained_squared=self.trainer.trained_squared,
+            )
+        )
+        pools = (bound.rollout_s, bound.trainer_s)
+        run_s = sum(pools) if self.loop.policy.capacity.colocated else max(pools)
+        steps = max(1, self.loop.view.steps_finished)
+        return {**bound._asdict(), "run_s": run_s, "step_time_s": run_s / steps}
 
     # ---- intents --------------------------------------------------------------------------------------
 
@@ -202,7 +239,11 @@ class Simulation:
         draw = self.workload.group(action.prompt, action.attempt)
         member = action.member
         sequence = Sequence(
-            action.rollout, action.prompt, draw.prompt_tokens, draw.response_tokens[member], action.resume_tokens
+            action.rollout,
+            action.prompt,
+            draw.prompt_tokens,
+            draw.response_tokens[member],
+            action.resume_tokens,
         )
         sequence.budget = action.token_budget
         sequence.reward = draw.rewards[member]
@@ -214,7 +255,9 @@ class Simulation:
             sequence.plan_turns(draw.turns[member])
         if self._may_fail:
             sequence.fails = self.workload.failure(action.prompt, member, action.attempt)
-        self.replicas[action.replica].submit(sequence)
+        replica = self.replicas[action.replica]
+        replica.submit(sequence)
+        self._touched[replica] = None
 
     def _finished(self, replica: Replica, sequence: Sequence) -> None:
         now = self.env.now
@@ -224,15 +267,20 @@ class Simulation:
             return
         prompt_tokens = sequence.context - sequence.done
         self.buffer.put(rollout, sequence.context)
-        first = min(sequence.first_token_at, now)
         immediate = not sequence.reward_latency_s
-        segments = tuple(sequence.segments)
-        reward = sequence.reward if immediate else None
         self.report(
-            events.RolloutFinished(now, rollout, replica.id, prompt_tokens, segments, first, reward)
+            events.RolloutFinished(
+                now, rollout, replica.id, prompt_tokens, sequence.segments, sequence.first_token_at,
+                sequence.reward if immediate else None,
+            )
         )  # fmt: skip
         if not immediate:
             self.rewards.score(rollout, sequence.reward, sequence.reward_latency_s)
+
+    def _abort(self, action: actions.Abort) -> None:
+        replica = self.replicas[action.replica]
+        replica.abort(action.rollout)
+        self._touched[replica] = None
 
     def _load(self, action: actions.LoadWeights) -> None:
         self.replicas[action.replica].load(action)

@@ -86,7 +86,9 @@ class TrainerPool:
             lambda: RoleSwitched(self._env.now, action.role),
         )  # fmt: skip
 
-    def _start(self, phase: str, detail: str, seconds: float, kind: type[Event], fact: Callable[[], Event]) -> None:
+    def _start(
+        self, phase: str, detail: str, seconds: float, kind: type[Event], fact: Callable[[], Event]
+    ) -> None:
         self._queue.append((phase, detail, seconds, kind, fact))
         if not self._busy:
             self._next()

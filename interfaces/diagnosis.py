@@ -34,7 +34,9 @@ def explain_stall(loop: TrainingLoop) -> str:
         lines.append(f"version {view.publishing} was to be published and never was")
     discarded = {reason: count for reason, count in loop.ledger.discarded.items() if reason != "run_end"}
     if discarded:
-        lines.append("discarded groups: " + ", ".join(f"{count} {why}" for why, count in sorted(discarded.items())))
+        lines.append(
+            "discarded groups: " + ", ".join(f"{count} {why}" for why, count in sorted(discarded.items()))
+        )
     return "; ".join(lines)
 
 

@@ -38,6 +38,7 @@ class TrainingLoop:
         self._moving: dict[int, InFlight] = {}
         """Rollouts whose abort was asked for, and what becomes of them then."""
         self._check_expiry = self._check_loads = self._check_training = False
+        """Which decisions may come out differently since they were last asked."""
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
             events.RolloutFinished: self._on_rollout_finished,
             events.RewardReady: self._on_reward_ready,
@@ -70,7 +71,12 @@ class TrainingLoop:
         self.view.now = event.at
         self._out = out = []
         self._handlers[type(event)](event)
-        self._decide()
+        if self._check_expiry or self._check_loads or self._check_training:
+            self._decide()
+        if self.view.pending_rollouts and self._ending is None:
+            self._dispatch()
+        if self._ending is not None:
+            self._end()
         return out
 
     # ---- facts ----------------------------------------------------------------------------------------
@@ -234,22 +240,27 @@ class TrainingLoop:
     # ---- decisions ------------------------------------------------------------------------------------
 
     def _decide(self) -> None:
-        if self._check_expiry:
-            self._check_expiry = False
-            for expiry in self.policy.buffering.expired(self.view):
-                self._discard(expiry.group.id, expiry.reason, requeue=expiry.requeue)
-        if self._ending is None:
-            if self._check_loads:
-                self._publish()
-            if self._check_training:
-                self._check_training = False
-                self._train()
-            self._load_weights()
-            self._admit()
-            self._dispatch()
+        """Ask what may come out differently. Admission is asked after all that changes groups or versions."""
         if self._ending is not None:
+            return
+        if self._check_expiry:
+            self._expire()
+        if self._check_loads:
             self._publish()
-            self._end()
+        if self._check_training:
+            self._check_training = False
+            self._train()
+        if self._check_loads:
+            self._check_loads = False
+            self._load_weights()
+        for rollout in self.policy.capacity.moves(self.view):
+            self._abort(rollout, InFlight.ABORT_RESUME)
+        self._admit()
+
+    def _expire(self) -> None:
+        self._check_expiry = False
+        for expiry in self.policy.buffering.expired(self.view):
+            self._discard(expiry.group.id, expiry.reason, requeue=expiry.requeue)
 
     def _publish(self) -> None:
         """Publish, then checkpoint and evaluate: nothing that follows a step delays the new weights."""
@@ -287,7 +298,7 @@ class TrainingLoop:
         self._out.append(
             actions.Train(step, view.version, ids, rollouts, batch.mask_below, batch.last)
         )  # fmt: skip
-        self._check_expiry = True
+        self._expire()
         self._interrupt(self.policy.sync.on_batch_taken(view))
 
     def _last_batch(self) -> Batch | None:
@@ -329,9 +340,6 @@ class TrainingLoop:
         self._out.append(actions.Abort(rollout.id, rollout.replica))
 
     def _load_weights(self) -> None:
-        if not self._check_loads:
-            return
-        self._check_loads = False
         view = self.view
         if view.role != "generate" or self._ending is not None:
             return
@@ -347,13 +355,12 @@ class TrainingLoop:
     def _load(self, replica: Replica, intent: InFlight) -> None:
         if replica.running and intent in WAITS:
             if intent is InFlight.DRAIN:
-                self.view.pool.close(replica, draining=True)
+                self.view.pool.close(replica, self.view.published, loading=False)
             return
         exceptions = tuple(self.policy.sync.exceptions(self.view, replica)) if replica.running else ()
         if any(action in WAITS for _, action in exceptions):
             return
-        self.view.pool.close(replica, loading=True)
-        replica.target = self.view.published
+        self.view.pool.close(replica, self.view.published, loading=True)
         replica.in_flight = intent if replica.running else None
         replica.exceptions = dict(exceptions)
         self._out.append(
@@ -383,8 +390,6 @@ class TrainingLoop:
         if view.role != "generate":
             return
         ledger, dispatch, pool = self.ledger, self.policy.dispatch, view.pool
-        for rollout in self.policy.capacity.moves(view):
-            self._abort(rollout, InFlight.ABORT_RESUME)
         while (rollout := ledger.first_pending()) is not None:
             replica = dispatch.place(view, rollout)
             if replica is None:
@@ -418,6 +423,7 @@ class TrainingLoop:
             self.ledger.return_training()
 
     def _end(self) -> None:
+        self._publish()
         view = self.view
         quiet = not self._busy and view.publishing is None and not view.running_rollouts
         if self._ending != "stopped" and (view.version > view.published or view.training):

@@ -30,7 +30,7 @@ class Replica:
         self.loading = False
         self.draining = False
         self.target: PolicyVersion = version
-        """The version being loaded, or `version`."""
+        """The version it is about to serve, or serves."""
         self.in_flight: InFlight | None = None
         """What the load under way does to rollouts on it."""
         self.exceptions: dict[int, InFlight] = {}
@@ -47,10 +47,14 @@ class ReplicaPool:
     Within one load the replica that reached it first comes first, so equal replicas take turns.
     """
 
-    __slots__ = ("_buckets", "_least", "_versions", "replicas")
+    __slots__ = ("_buckets", "_least", "_versions", "alive", "closed", "replicas")
 
     def __init__(self) -> None:
         self.replicas: dict[int, Replica] = {}
+        self.alive = 0
+        """Replicas that live."""
+        self.closed = 0
+        """Living replicas that drain or load: they get no work now."""
         self._buckets: dict[int, dict[int, None]] = {}
         self._least = 0
         self._versions: dict[PolicyVersion, int] = {}
@@ -65,39 +69,42 @@ class ReplicaPool:
         return len(self.replicas)
 
     @property
-    def alive(self) -> int:
-        """Replicas that live."""
-        return sum(self._versions.values())
-
-    @property
     def oldest_version(self) -> PolicyVersion | None:
-        """Oldest version that a living replica serves; None when none lives."""
+        """Oldest version that work given out from now on may start with; None when no replica lives.
+
+        A replica that drains or loads counts with the version it is about to serve: it gets no work before.
+        """
         return min(self._versions, default=None)
 
     def up(self, replica_id: int, version: PolicyVersion) -> Replica:
         """Add a replica, or bring one back, empty and with this version."""
         replica = self.replicas[replica_id] = Replica(replica_id, version)
         self._versions[version] = self._versions.get(version, 0) + 1
+        self.alive += 1
         self._put(replica)
         return replica
 
     def down(self, replica: Replica) -> None:
         """Take a replica out; it keeps its record, marked dead."""
         self._take(replica)
-        self._forget_version(replica.version)
+        self._forget_version(replica.target)
+        self.alive -= 1
+        self.closed -= not replica.open
         replica.alive = replica.loading = replica.draining = False
         replica.running = 0
 
-    def close(self, replica: Replica, *, loading: bool = False, draining: bool = False) -> None:
-        """Give it no more work until `reopen`."""
+    def close(self, replica: Replica, target: PolicyVersion, *, loading: bool) -> None:
+        """Give it no more work until it serves `target`: it loads now, or drains first."""
         self._take(replica)
-        replica.loading, replica.draining = loading, draining
+        self._aim(replica, target)
+        self.closed += replica.open
+        replica.loading, replica.draining = loading, not loading
 
     def reopen(self, replica: Replica, version: PolicyVersion) -> None:
         """It serves this version from now on and may take work."""
-        self._forget_version(replica.version)
-        self._versions[version] = self._versions.get(version, 0) + 1
-        replica.version = replica.target = version
+        self._aim(replica, version)
+        self.closed -= 1
+        replica.version = version
         replica.loading = replica.draining = False
         replica.in_flight = None
         replica.exceptions = {}
@@ -148,6 +155,11 @@ class ReplicaPool:
 
     def _take(self, replica: Replica) -> None:
         self._buckets.get(replica.running, {}).pop(replica.id, None)
+
+    def _aim(self, replica: Replica, version: PolicyVersion) -> None:
+        self._forget_version(replica.target)
+        self._versions[version] = self._versions.get(version, 0) + 1
+        replica.target = version
 
     def _forget_version(self, version: PolicyVersion) -> None:
         left = self._versions[version] - 1

@@ -6,7 +6,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from interfaces.actions import Action, AdmissionBlocked, Discard, EndRun, Generate, Train
 from interfaces.events import (
@@ -19,29 +19,27 @@ from interfaces.events import (
     TrainingFinished,
     WeightsPublished,
 )
-from interfaces.rollout import PolicyVersion, Segment, staleness
+from interfaces.rollout import Segment, staleness
 from interfaces.statistics import Histogram, quantile
 from interfaces.telemetry import Usage
 
 
-class _Rollout:
+class _Rollout(NamedTuple):
     """A rollout between its first report and its training."""
 
-    __slots__ = ("finished", "head", "prompt_tokens", "segments", "tokens")
+    prompt_tokens: int
+    tokens: int
+    segments: tuple[Segment, ...]
 
-    def __init__(self) -> None:
-        self.finished = False
-        self.prompt_tokens = 0
-        self.tokens = 0
-        self.segments: tuple[Segment, ...] = ()
-        self.head: PolicyVersion = -1
 
-    def add(self, segments: tuple[Segment, ...]) -> None:
-        for _, tokens in segments:
-            self.tokens += tokens
-        if self.head < 0 and segments:
-            self.head = segments[0][0]
-        self.segments = segments if not self.segments else (*self.segments, *segments)
+_NOTHING = _Rollout(0, 0, ())
+
+
+def _extended(rollout: _Rollout, prompt_tokens: int, segments: tuple[Segment, ...]) -> _Rollout:
+    tokens = rollout.tokens
+    for _, count in segments:
+        tokens += count
+    return _Rollout(prompt_tokens, tokens, (*rollout.segments, *segments) if rollout.segments else segments)
 
 
 class Window:
@@ -152,12 +150,8 @@ class ReportBuilder:
     def _finished(self, event: RolloutFinished) -> None:
         rollout_id = event[1]
         self._on_replica.pop(rollout_id, None)
-        rollout = self._rollouts.get(rollout_id)
-        if rollout is None:
-            rollout = self._rollouts[rollout_id] = _Rollout()
-        rollout.finished = True
-        rollout.prompt_tokens = event[3]
-        rollout.add(event[4])
+        rollout = _extended(self._rollouts.get(rollout_id, _NOTHING), event[3], event[4])
+        self._rollouts[rollout_id] = rollout
         window = self.window
         window.finished_rollouts += 1
         window.finished_tokens += rollout.tokens
@@ -166,8 +160,8 @@ class ReportBuilder:
 
     def _aborted(self, event: RolloutAborted) -> None:
         self._on_replica.pop(event.rollout, None)
-        rollout = self._rollouts.setdefault(event.rollout, _Rollout())
-        rollout.add(event.segments)
+        rollout = _extended(self._rollouts.get(event.rollout, _NOTHING), 0, event.segments)
+        self._rollouts[event.rollout] = rollout
         if event.rollout in self._dropped:
             self.window.finished_rollouts += 1
             self.window.finished_tokens += rollout.tokens
@@ -190,23 +184,30 @@ class ReportBuilder:
                 self._drop(rollout_id)
 
     def _take(self, train: Train) -> tuple[Train, int]:
-        """Account what a step consumes, as of its start."""
+        """Account what a step consumes, as of its start; returns the tokens that count in the loss."""
         window, version, mask = self.window, train.version, train.mask_below
-        tokens = 0
+        prompts = responses = masked = 0
+        ages: defaultdict[int, int] = defaultdict(int)
+        token_ages: defaultdict[int, int] = defaultdict(int)
+        pop = self._rollouts.pop
         for rollout_id in train.rollouts:
-            rollout = self._rollouts.pop(rollout_id)
-            window.staleness.add(staleness(version, rollout.head))
-            counted = rollout.tokens
-            for segment_version, segment_tokens in rollout.segments:
+            prompt_tokens, tokens, segments = pop(rollout_id)
+            prompts += prompt_tokens
+            responses += tokens
+            ages[segments[0][0]] += 1
+            for segment_version, count in segments:
                 if mask is not None and segment_version < mask:
-                    window.masked_tokens += segment_tokens
-                    counted -= segment_tokens
+                    masked += count
                 else:
-                    window.token_staleness.add(version - segment_version, segment_tokens)
-            tokens += rollout.prompt_tokens + counted
-            window.trained_response_tokens += rollout.tokens
+                    token_ages[segment_version] += count
+        for head, count in ages.items():
+            window.staleness.add(staleness(version, head), count)
+        for segment_version, count in token_ages.items():
+            window.token_staleness.add(version - segment_version, count)
+        window.masked_tokens += masked
+        window.trained_response_tokens += responses
         window.trained_rollouts += len(train.rollouts)
-        return train, tokens
+        return train, prompts + responses - masked
 
     def _trained(self, event: TrainingFinished) -> None:
         if not self._training:
@@ -234,7 +235,9 @@ class ReportBuilder:
 
     def _account_blocked(self) -> None:
         if self._blocked is not None:
-            self.window.blocked_s[self._blocked] += self.now - max(self._blocked_since, self.window.started_at)
+            self.window.blocked_s[self._blocked] += self.now - max(
+                self._blocked_since, self.window.started_at
+            )
         self._blocked_since = self.now
 
     # ---- result ---------------------------------------------------------------------------------------
@@ -332,5 +335,3 @@ class _Difference:
     def idle(self, pool: str) -> dict[str, float]:
         """Share of the pool's time, by cause."""
         return {k.removeprefix("idle:"): v for k, v in self.shares(pool).items() if k.startswith("idle:")}
-
-

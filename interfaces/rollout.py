@@ -1,6 +1,5 @@
 """Rollouts, groups and trajectories, and the one definition of staleness."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -69,14 +68,17 @@ class Rollout:
             return self.head_version
         return self.dispatch_version if self.dispatch_version >= 0 else None
 
-    def add_segments(self, segments: Sequence[Segment]) -> None:
+    def add_segments(self, segments: tuple[Segment, ...]) -> None:
         """Append what a replica generated since the last dispatch."""
         if not segments:
             return
-        self.segments = (*self.segments, *segments)
-        self.response_tokens += sum(tokens for _, tokens in segments)
+        for _, tokens in segments:
+            self.response_tokens += tokens
         if self.head_version < 0:
             self.head_version = segments[0][0]
+            self.segments = segments
+        else:
+            self.segments = (*self.segments, *segments)
         self.tail_version = segments[-1][0]
 
     def forget(self) -> None:

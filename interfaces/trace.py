@@ -65,7 +65,9 @@ _DECODE = {
 
 def encode(what: str, record: NamedTuple) -> str:
     """One line, without the line end. Keys in the order of the record's fields: the same run, the same bytes."""
-    return json.dumps({what: type(record).__name__, **record._asdict()}, default=_encode, separators=(",", ":"))
+    return json.dumps(
+        {what: type(record).__name__, **record._asdict()}, default=_encode, separators=(",", ":")
+    )
 
 
 def decode(line: str, where: str) -> Record:
@@ -84,7 +86,9 @@ def decode(line: str, where: str) -> Record:
         kind = _KINDS[what][data.pop(what)]
         return kind(**{k: _DECODE[k](v) if k in _DECODE else v for k, v in data.items()})  # type: ignore[no-any-return]
     except (ValueError, KeyError, TypeError, StopIteration) as error:
-        raise TraceError(f"{where}: not a trace record ({error}); is this file a trace of areal-sim?") from None
+        raise TraceError(
+            f"{where}: not a trace record ({error}); is this file a trace of areal-sim?"
+        ) from None
 
 
 class TraceWriter:

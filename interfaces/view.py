@@ -77,7 +77,7 @@ class View:
 
     @property
     def serving_version(self) -> PolicyVersion:
-        """Oldest version that a living replica serves: what a rollout dispatched now may start with."""
+        """Oldest version that a rollout admitted now may start with."""
         oldest = self.pool.oldest_version
         return self.published if oldest is None else oldest
 

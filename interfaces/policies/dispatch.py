@@ -9,7 +9,11 @@ from interfaces.view import View
 
 @dataclass(frozen=True, slots=True)
 class LeastLoaded:
-    """The open replica with the fewest rollouts; interrupted work goes first, then the order of admission."""
+    """The open replica with the fewest rollouts; interrupted work goes first, then the order of admission.
+
+    While some replicas drain or load, the open ones take no more than their fair share: otherwise the first
+    to come back would get everything that waits.
+    """
 
     max_per_replica: int | None = None
     """Rollouts one replica may hold; the rest waits in the core. None: the engine queues."""
@@ -20,11 +24,34 @@ class LeastLoaded:
 
     def place(self, view: View, rollout: Rollout) -> Replica | None:  # noqa: ARG002
         """The least loaded replica, if it has room."""
-        replica = view.pool.least_loaded()
+        pool = view.pool
+        replica = pool.least_loaded()
         if replica is None or (self.max_per_replica is not None and replica.running >= self.max_per_replica):
+            return None
+        if pool.closed and replica.running * pool.alive >= view.running_rollouts + view.pending_rollouts:
             return None
         return replica
 
     def token_budget(self, view: View, rollout: Rollout) -> int | None:  # noqa: ARG002
         """Always to the end."""
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAffinity(LeastLoaded):
+    """All members of a group on one replica, which computes their prompt once; groups to the least loaded.
+
+    As AReaL's rollout manager, which schedules a group, not its members. A member that comes back after its
+    replica was closed goes to the least loaded one.
+    """
+
+    def place(self, view: View, rollout: Rollout) -> Replica | None:
+        """The replica of a member already placed, while it is open; else the least loaded."""
+        for member in rollout.group.rollouts:
+            if member.replica >= 0:
+                replica = view.pool.replicas[member.replica]
+                full = self.max_per_replica is not None and replica.running >= self.max_per_replica
+                if replica.open and not full:
+                    return replica
+                break
+        return LeastLoaded.place(self, view, rollout)

@@ -10,7 +10,7 @@ from interfaces.actions import InFlight
 from interfaces.policies.admission import All, Concurrency, CountGate
 from interfaces.policies.buffering import Bounded, OldestFirst, Straggler
 from interfaces.policies.capacity import FixedPools
-from interfaces.policies.dispatch import LeastLoaded
+from interfaces.policies.dispatch import GroupAffinity
 from interfaces.policies.protocols import Buffering, Guarantees, Policy
 from interfaces.policies.registry import register
 from interfaces.policies.sync import EveryStep
@@ -37,7 +37,7 @@ class Sync:
         return Policy(
             name="sync",
             admission=CountGate(0),
-            dispatch=LeastLoaded(),
+            dispatch=GroupAffinity(),
             sync=EveryStep(InFlight.DRAIN),
             buffering=OldestFirst(self.filter_zero_variance),
             capacity=FixedPools(),
@@ -59,7 +59,7 @@ class SyncColocated:
         return Policy(
             name="sync_colocated",
             admission=CountGate(0),
-            dispatch=LeastLoaded(),
+            dispatch=GroupAffinity(),
             sync=EveryStep(InFlight.DRAIN),
             buffering=OldestFirst(self.filter_zero_variance),
             capacity=FixedPools(colocated=True),
@@ -84,7 +84,7 @@ class OneStepOff:
         return Policy(
             name="one_step_off",
             admission=All((CountGate(1), Concurrency(config.batch_size))),
-            dispatch=LeastLoaded(),
+            dispatch=GroupAffinity(),
             sync=EveryStep(InFlight.DRAIN),
             buffering=Bounded(1, Straggler.WAIT, self.filter_zero_variance),
             capacity=FixedPools(),
@@ -171,7 +171,7 @@ def _areal(  # noqa: PLR0917
     return Policy(
         name=name,
         admission=All((CountGate(max_staleness), Concurrency(concurrency))),
-        dispatch=LeastLoaded(),
+        dispatch=GroupAffinity(),
         sync=EveryStep(action),
         buffering=buffering,
         capacity=FixedPools(),
