@@ -40,6 +40,9 @@ class Ledger:
         """First prompt never admitted."""
         self.requeued: deque[Prompt] = deque()
         """Prompts to admit again, before any new one."""
+        self.uncommitted: list[Prompt] = []
+        """Prompts that an open (streamed) step has consumed: a kill now would undo them."""
+        self.uncommitted_rollouts = 0
         self._pending: list[tuple[float, int, Rollout]] = []
         self._arrivals = 0
 
@@ -116,9 +119,12 @@ class Ledger:
             group.state = GroupState.TRAINING
             self._view.training[group.id] = group
 
-    def trained(self) -> None:
+    def trained(self, *, step_ends: bool) -> None:
         """All groups that the trainer held are trained."""
         for group in self._view.training.values():
+            if not step_ends:
+                self.uncommitted.append(Prompt(group.prompt, group.attempt))
+                self.uncommitted_rollouts += len(group.rollouts)
             group.state = GroupState.TRAINED
             self.trained_rollouts += len(group.rollouts)
             if self.trained_prompts is not None:
@@ -126,11 +132,15 @@ class Ledger:
             self._release(group)
         self._view.trained_groups += len(self._view.training)
         self._view.training.clear()
+        if step_ends:
+            self.uncommitted.clear()
+            self.uncommitted_rollouts = 0
 
     def return_training(self) -> None:
         """The run stops in the middle of a step: what the trainer held is not trained."""
-        for group in self._view.training.values():
+        for group in reversed(self._view.training.values()):
             group.state = GroupState.DISCARDED
+            self.requeued.appendleft(Prompt(group.prompt, group.attempt + 1))
             self.discarded["run_end"] += 1
             self._release(group)
         self._view.discarded_groups += len(self._view.training)

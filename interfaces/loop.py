@@ -172,7 +172,7 @@ class TrainingLoop:
             return
         if not view.training or event.step != view.steps_started - 1:
             raise ProtocolError(f"training of step {event.step} finished, but it was not training")
-        self.ledger.trained()
+        self.ledger.trained(step_ends=event.last)
         self._check_training = True
         if not event.last:
             return
@@ -412,13 +412,13 @@ class TrainingLoop:
     # ---- the end --------------------------------------------------------------------------------------
 
     def _begin_end(self, reason: str) -> None:
-        """Start nothing more, take everything off the replicas."""
+        """Start nothing more, take everything off the replicas; a snapshot still knows the prompts."""
         if self._ending is not None:
             return
         self._ending = reason
         self._check_loads = True
-        for group in (*self.view.running.values(), *self.view.ready.values()):
-            self._discard(group.id, "run_end")
+        for group in reversed((*self.view.ready.values(), *self.view.running.values())):
+            self._discard(group.id, "run_end", requeue=True)
         if reason == "stopped":
             self.ledger.return_training()
 
