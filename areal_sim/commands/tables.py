@@ -10,8 +10,8 @@ from rich.table import Table
 from areal_sim.commands.numbers import MISSING, count, plain, ratio, seconds, share, shares
 from interfaces.scenario import Resolved
 
-PLAIN_WIDTH = 110
-"""Columns when the output is not a terminal."""
+PLAIN_WIDTH = 200
+"""Most columns when the output is not a terminal; tables take what they need."""
 
 
 def console() -> Console:
