@@ -2,8 +2,8 @@
 
 A decode step is not an event. While the running set is the same, step i of n sequences with C context
 tokens takes `base(n) + g * (C + i * n)` seconds, so k steps take
-`k * (base + g * C) + g * n * k * (k - 1) / 2`: a closed form that is solved for the next completion. Work that
-arrives in the middle of a step joins at its end, as in a real engine.
+`k * (base + g * C) + g * n * k * (k - 1) / 2`: a closed form that is solved for the next completion. Work
+that arrives in the middle of a step joins at its end, as in a real engine.
 """
 
 from collections import deque
@@ -46,8 +46,6 @@ class Replica:
         "_log_clock",
         "_log_version",
         "_next_at",
-        "_offsets",
-        "_offsets_squared",
         "_per_context_token",
         "_prompts",
         "_span_from",
@@ -76,6 +74,7 @@ class Replica:
         env: simpy.Environment,
         replica_id: int,
         cost: CostModel,
+        *,
         kv_capacity_tokens: int,
         max_num_seqs: int,
         prefix_caching: bool,
@@ -113,10 +112,6 @@ class Replica:
         """Context tokens of all running sequences."""
         self._kv = 0
         """KV cache in use, in tokens; a shared prompt counts once."""
-        self._offsets = 0
-        """Sum and sum of squares over running sequences of (context - clock): gives the sum of squared
-        contexts at any clock, which the attention part of a recomputation costs."""
-        self._offsets_squared = 0
         self._prompts: dict[int, int] = {}
         """Running sequences by prompt."""
         self._finishes: list[tuple[int, int, Sequence]] = []
@@ -190,7 +185,7 @@ class Replica:
         self.away.clear()
         self._finishes.clear()
         self._prompts.clear()
-        self._context = self._kv = self._offsets = self._offsets_squared = 0
+        self._context = self._kv = 0
         self._next_at = inf
         self._note_kv_blocked()
 
@@ -369,9 +364,6 @@ class Replica:
         context = sequence.context
         self._context += context
         self._kv += needed
-        offset = context - clock
-        self._offsets += offset
-        self._offsets_squared += offset * offset
         self._joined += 1
         self.running[sequence.rollout] = sequence
         heappush(self._finishes, (sequence.finish_clock, self._joined, sequence))
@@ -384,9 +376,6 @@ class Replica:
         tokens = self._clock - sequence.start_clock
         prompts = self._prompts
         left = prompts[sequence.prompt] - 1
-        offset = sequence.context - sequence.start_clock
-        self._offsets -= offset
-        self._offsets_squared -= offset * offset
         context = sequence.context + tokens
         self._context -= context
         if left and self.prefix_caching:
@@ -469,7 +458,7 @@ class Replica:
         call_later(self.env, call.time_s, MECHANICS, back)
 
     def _preempt(self) -> None:
-        """The cache is full: the sequences that joined last give their KV up and wait to be computed again."""
+        """The cache is full: who joined last gives its KV up and waits to be computed again."""
         while len(self.running) > 1 and self._kv + len(self.running) > self.kv_capacity:
             sequence = next(reversed(self.running.values()))
             self._leave(sequence)
@@ -508,14 +497,14 @@ class Replica:
     def _recompute(self, keeps: set[int]) -> None:
         """All KV was discarded: prefill every context again, but for those that keep stale KV."""
         clock = self._clock
-        n = len(self.running)
-        squared = float(self._offsets_squared + 2 * clock * self._offsets + n * clock * clock)
+        squared = 0.0
         tokens = self._kv
-        for rollout in keeps & self.running.keys():
-            sequence = self.running[rollout]
+        for sequence in self.running.values():
             context = sequence.context + clock - sequence.start_clock
-            tokens -= context
-            squared -= float(context) ** 2
+            if sequence.rollout in keeps:
+                tokens -= context
+            else:
+                squared += context * context
         if tokens > 0:
             self._prefill(tokens, squared, again=True)
 

@@ -16,12 +16,18 @@ def priority_of(kind: type[Event]) -> int:
     return 10 + RANK[kind]
 
 
+class _Call(SimPyEvent):
+    """An event that is triggered from the start, as a timeout is, and runs one callback."""
+
+    def __init__(self, env: simpy.Environment, callback: Callable[[SimPyEvent], None]) -> None:
+        self.env = env
+        self.callbacks = [callback]
+        self._ok = True
+        self._value = None
+
+
 def call_later(
     env: simpy.Environment, delay_s: float, priority: int, callback: Callable[[SimPyEvent], None]
 ) -> None:
     """Run a callback `delay_s` from now; at the same time, lower priorities first, then first come."""
-    event = SimPyEvent(env)
-    event._ok = True  # as simpy.Timeout does: triggered from the start
-    event._value = None
-    event.callbacks.append(callback)
-    env.schedule(event, priority, delay_s)  # type: ignore[arg-type]
+    env.schedule(_Call(env, callback), priority, delay_s)  # type: ignore[arg-type]

@@ -72,6 +72,9 @@ class Simulation:
         self._discarded_since_step = 0
         self._loading: int | None = None
         self._touched: dict[Replica, None] = {}
+        self._draw = self.workload.group(0, 0)
+        self._drawn = 0
+        """Prompt whose first attempt `_draw` is; the members of a group are dispatched in a row."""
         self._may_fail = scenario.faults.rollout_failure_probability > 0
         span = writer.telemetry if writer is not None else None
         self.rollout_usage = RolloutUsage()
@@ -82,10 +85,10 @@ class Simulation:
             self.env,
             self.cost,
             scenario.run,
-            self.buffer,
-            self.trainer_usage,
-            self.report,
-            self._pause_rollout,
+            buffer=self.buffer,
+            usage=self.trainer_usage,
+            report=self.report,
+            pause_rollout=self._pause_rollout,
         )
         self.replicas = self._build_replicas(span)
         for fault in scenario.faults.replica:
@@ -115,11 +118,20 @@ class Simulation:
         self.rollout_usage.counts["idle"] = count
         return [
             Replica(
-                self.env, number, self.cost, capacity, engine.max_num_seqs, engine.prefix_caching,
-                self.rollout_usage, self._load_seconds, self.report, self._finished, span,
+                self.env,
+                number,
+                self.cost,
+                kv_capacity_tokens=capacity,
+                max_num_seqs=engine.max_num_seqs,
+                prefix_caching=engine.prefix_caching,
+                usage=self.rollout_usage,
+                load_s=self._load_seconds,
+                report=self.report,
+                on_finished=self._finished,
+                span=span,
             )
             for number in range(count)
-        ]  # fmt: skip
+        ]
 
     # ---- the run --------------------------------------------------------------------------------------
 
@@ -127,7 +139,7 @@ class Simulation:
         """Simulate to the end (or until `interrupted`) and return the report.
 
         Raises:
-            StallError: nothing can happen any more, or nothing useful does; the message names what is missing.
+            StallError: nothing (useful) can happen any more; the message names what is missing.
         """
         started = time.process_time()
         collecting = gc.isenabled()
@@ -236,7 +248,10 @@ class Simulation:
     # ---- intents --------------------------------------------------------------------------------------
 
     def _generate(self, action: actions.Generate) -> None:
-        draw = self.workload.group(action.prompt, action.attempt)
+        draw = self._draw
+        if action.prompt != self._drawn or action.attempt:
+            draw = self.workload.group(action.prompt, action.attempt)
+            self._draw, self._drawn = draw, -1 if action.attempt else action.prompt
         member = action.member
         sequence = Sequence(
             action.rollout,

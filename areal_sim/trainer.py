@@ -23,12 +23,19 @@ from interfaces.scenario import Run
 
 
 class TrainerPool:
-    """Trains, publishes, checkpoints and evaluates; a publish asked for first is never delayed by the rest."""
+    """Trains, publishes, checkpoints, evaluates; a publish asked for first is never delayed by the rest."""
 
     def __init__(
-        self, env: simpy.Environment, cost: CostModel, run: Run, buffer: SizeBuffer, usage: TrainerUsage,
-        report: Report, pause_rollout: Callable[[float], None],
-    ) -> None:  # fmt: skip
+        self,
+        env: simpy.Environment,
+        cost: CostModel,
+        run: Run,
+        *,
+        buffer: SizeBuffer,
+        usage: TrainerUsage,
+        report: Report,
+        pause_rollout: Callable[[float], None],
+    ) -> None:
         self._env = env
         self._cost = cost
         self._run = run

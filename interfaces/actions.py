@@ -88,6 +88,9 @@ class Discard(NamedTuple):
 
     group: int
     rollouts: tuple[int, ...]
+    """All its members."""
+    running: tuple[int, ...]
+    """Those that a replica still holds: `RolloutAborted` (or their finish) follows."""
     reason: str
 
 

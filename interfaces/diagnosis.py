@@ -10,8 +10,8 @@ def explain_stall(loop: TrainingLoop) -> str:
     view = loop.view
     size = view.config.batch_size
     lines = [
-        f"the run stalls at {view.now:.6g} s after {view.steps_finished} of {view.config.steps} steps: nothing "
-        f"is under way any more"
+        f"the run stalls at {view.now:.6g} s after {view.steps_finished} of {view.config.steps} steps: "
+        "nothing is under way any more"
     ]
     if view.training:
         lines.append(f"the trainer holds {len(view.training)} groups and never reported them finished")

@@ -1,6 +1,7 @@
-"""Who is where: groups, rollouts, prompts and the credit they hold. Every count changes here, in one place."""
+"""Who is where: groups, rollouts, prompts and the credit they hold. Every count changes here."""
 
 from collections import Counter, deque
+from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from interfaces.rollout import Group, GroupState, Rollout, RolloutState
@@ -28,7 +29,7 @@ class Ledger:
         self.groups: dict[int, Group] = {}
         """Groups whose credit is out: running, ready or training."""
         self.rollouts: dict[int, Rollout] = {}
-        """Rollouts of those groups, and dropped ones that a replica still holds."""
+        """Members not yet finished and rewarded, and dropped ones that a replica still holds."""
         self.admitted_groups = 0
         self.admitted_rollouts = 0
         self.trained_rollouts = 0
@@ -74,8 +75,8 @@ class Ledger:
         self.admitted_rollouts += size
         group.rollouts = [Rollout(first + member, group, member) for member in range(size)]
         self.groups[group.id] = self._view.running[group.id] = group
-        for rollout in group.rollouts:
-            self.rollouts[rollout.id] = rollout
+        group.rollout_ids = tuple(range(first, first + size))
+        self.rollouts.update(zip(group.rollout_ids, group.rollouts, strict=True))
         return group.rollouts
 
     # ---- the dispatch queue ---------------------------------------------------------------------------
@@ -104,15 +105,30 @@ class Ledger:
 
     # ---- groups ---------------------------------------------------------------------------------------
 
+    def finish(self, rollout: Rollout, reward: float) -> None:
+        """A member is finished and rewarded."""
+        rollout.reward = reward
+        rollout.state = RolloutState.FINISHED
+        del self.rollouts[rollout.id]
+        group = rollout.group
+        group.finished += 1
+        head = rollout.head_version
+        if head < group.head_version or group.head_version < 0:
+            group.head_version = head
+        group.tail_version = max(group.tail_version, rollout.tail_version)
+
+    def dismiss(self, group: Group, rollout: Rollout) -> None:
+        """A redundant member is not needed any more."""
+        group.rollouts.remove(rollout)
+        group.rollout_ids = tuple(member.id for member in group.rollouts)
+
     def make_ready(self, group: Group) -> None:
         """All members are finished and rewarded."""
-        group.head_version = min(rollout.head_version for rollout in group.rollouts)
-        group.tail_version = max(rollout.tail_version for rollout in group.rollouts)
         group.state = GroupState.READY
         del self._view.running[group.id]
         self._view.ready[group.id] = group
 
-    def take(self, groups: "list[Group] | tuple[Group, ...]") -> None:
+    def take(self, groups: Iterable[Group]) -> None:
         """The trainer takes these ready groups."""
         for group in groups:
             del self._view.ready[group.id]
@@ -126,7 +142,7 @@ class Ledger:
                 self.uncommitted.append(Prompt(group.prompt, group.attempt))
                 self.uncommitted_rollouts += len(group.rollouts)
             group.state = GroupState.TRAINED
-            self.trained_rollouts += len(group.rollouts)
+            self.trained_rollouts += group.needed
             if self.trained_prompts is not None:
                 self.trained_prompts[group.prompt] += 1
             self._release(group)
@@ -159,9 +175,6 @@ class Ledger:
             self._view.prompts_left = True
 
     def _release(self, group: Group) -> None:
-        for rollout in group.rollouts:
-            rollout.state = RolloutState.GONE
-            del self.rollouts[rollout.id]
         del self.groups[group.id]
         group.rollouts = []
 

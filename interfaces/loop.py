@@ -6,6 +6,7 @@ or rollout is going through is in `ledger.py`; what a policy may read is in `vie
 """
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from interfaces import actions, events
@@ -20,7 +21,7 @@ from interfaces.view import LoopConfig, View
 
 
 class TrainingLoop:
-    """One run of a policy. Deterministic: the same events give the same actions (that is what replay checks)."""
+    """One run of a policy. The same events always give the same actions: that is what replay checks."""
 
     def __init__(self, policy: Policy, config: LoopConfig) -> None:
         self.policy = policy
@@ -69,7 +70,8 @@ class TrainingLoop:
         if event.at < self.view.now:
             raise ProtocolError(f"{type(event).__name__} at {event.at} s comes after {self.view.now} s")
         self.view.now = event.at
-        self._out = out = []
+        out: list[Action] = []
+        self._out = out
         self._handlers[type(event)](event)
         if self._check_expiry or self._check_loads or self._check_training:
             self._decide()
@@ -106,10 +108,8 @@ class TrainingLoop:
         self._reward(rollout, event.reward)
 
     def _reward(self, rollout: Rollout, reward: float) -> None:
-        rollout.reward = reward
-        rollout.state = RolloutState.FINISHED
+        self.ledger.finish(rollout, reward)
         group = rollout.group
-        group.finished += 1
         if group.finished < group.needed:
             return
         self._abort_group_rest(rollout)
@@ -125,7 +125,7 @@ class TrainingLoop:
         if len(group.rollouts) > group.needed:
             for rollout in [r for r in group.rollouts if r.state is not RolloutState.FINISHED]:
                 self._drop_rollout(rollout)
-                group.rollouts.remove(rollout)
+                self.ledger.dismiss(group, rollout)
 
     def _on_rollout_aborted(self, event: events.RolloutAborted) -> None:
         rollout = self._leave_replica(event.rollout, event.replica)
@@ -294,7 +294,7 @@ class TrainingLoop:
         view.taken_in_step = 0 if batch.last else view.taken_in_step + len(batch.groups)
         self.ledger.take(batch.groups)
         ids = tuple(group.id for group in batch.groups)
-        rollouts = tuple(rollout.id for group in batch.groups for rollout in group.rollouts)
+        rollouts = tuple(chain.from_iterable(group.rollout_ids for group in batch.groups))
         self._out.append(
             actions.Train(step, view.version, ids, rollouts, batch.mask_below, batch.last)
         )  # fmt: skip
@@ -452,7 +452,9 @@ class TrainingLoop:
         group = self.ledger.groups[group_id]
         if group.state not in (GroupState.RUNNING, GroupState.READY):
             raise ProtocolError(f"group {group_id} is {group.state.value}: it cannot be discarded")
-        self._out.append(actions.Discard(group_id, tuple(r.id for r in group.rollouts), reason))
+        rollouts = group.rollout_ids
+        running = tuple(rollout.id for rollout in group.rollouts if rollout.replica >= 0)
+        self._out.append(actions.Discard(group_id, rollouts, running, reason))
         for rollout in group.rollouts:
             self._drop_rollout(rollout)
         self.ledger.discard(group, reason, requeue=requeue)

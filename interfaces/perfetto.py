@@ -133,8 +133,12 @@ class _Counters:
                 yield from self._emit(at, "staleness of the batch taken", self._staleness(action))
 
     def _staleness(self, train: Train) -> Entry:
-        rollouts = self._loop.ledger.rollouts
-        ages = [staleness(train.version, rollouts[rollout].head_version) for rollout in train.rollouts]
+        held = self._loop.view.training
+        ages = [
+            staleness(train.version, rollout.head_version)
+            for group in train.groups
+            for rollout in held[group].rollouts
+        ]
         return {"mean": round(sum(ages) / len(ages), 6), "max": max(ages)} if ages else {"mean": 0, "max": 0}
 
     def _emit(self, at: float, name: str, values: Entry) -> Iterator[Entry]:

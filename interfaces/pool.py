@@ -133,8 +133,7 @@ class ReplicaPool:
             if below is None:
                 below = buckets[load - 1] = {}
             below[replica.id] = None
-            if load - 1 < self._least:
-                self._least = load - 1
+            self._least = min(self._least, load - 1)
 
     def least_loaded(self) -> Replica | None:
         """The open replica with the fewest rollouts; None when none is open."""

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from interfaces.actions import Action, AdmissionBlocked, Discard, EndRun, Generate, Train
 from interfaces.events import (
     Event,
-    ReplicaDown,
     RolloutAborted,
     RolloutFailed,
     RolloutFinished,
@@ -68,10 +67,11 @@ class ReportBuilder:
     def __init__(self, warmup_steps: int) -> None:
         self._warmup_steps = warmup_steps
         self.window = Window()
-        self._rollouts: dict[int, _Rollout] = {}
+        self._finished_rollouts: dict[int, _Rollout] = {}
+        self._partial: dict[int, _Rollout] = {}
+        """Rollouts that left a replica unfinished."""
         self._dropped: set[int] = set()
         """Dropped rollouts that a replica has not reported yet."""
-        self._on_replica: dict[int, int] = {}
         self._training: list[tuple[Train, int]] = []
         self._blocked: str | None = None
         self._blocked_since = 0.0
@@ -90,7 +90,8 @@ class ReportBuilder:
         """Take an event and what the core answered."""
         self.event(event)
         for action in actions:
-            self.action(action)
+            if type(action) is not Generate or self._partial:
+                self.action(action)
 
     def event(self, event: Event) -> None:
         """Take an event."""
@@ -102,9 +103,7 @@ class ReportBuilder:
             self._aborted(event)  # type: ignore[arg-type]
         elif kind is RolloutFailed:
             self._lost(event.rollout)  # type: ignore[union-attr]
-        elif kind is ReplicaDown:
-            for rollout_id in [r for r, at in self._on_replica.items() if at == event.replica]:  # type: ignore[union-attr]
-                self._lost(rollout_id)
+            self._dropped.discard(event.rollout)  # type: ignore[union-attr]
         elif kind is TrainingFinished:
             self._trained(event)  # type: ignore[arg-type]
         elif kind is RunStarted:
@@ -134,54 +133,54 @@ class ReportBuilder:
             self._last_usage = record
 
     def _generate(self, action: Generate) -> None:
-        rollout_id = action[0]
-        self._on_replica[rollout_id] = action[4]
-        if not action[5] and rollout_id in self._rollouts:
-            self.window.dropped_tokens += self._rollouts.pop(rollout_id).tokens  # restarted from token 0
+        """Started again from token 0: what was reported of it before is lost."""
+        if not action.resume_tokens:
+            self._lost(action.rollout)
 
     def _lost(self, rollout_id: int) -> None:
-        """It left its replica and nothing of it survives."""
-        self._on_replica.pop(rollout_id, None)
-        self._dropped.discard(rollout_id)
-        rollout = self._rollouts.pop(rollout_id, None)
+        rollout = self._partial.pop(rollout_id, None)
         if rollout is not None:
             self.window.dropped_tokens += rollout.tokens
 
     def _finished(self, event: RolloutFinished) -> None:
         rollout_id = event[1]
-        self._on_replica.pop(rollout_id, None)
-        rollout = _extended(self._rollouts.get(rollout_id, _NOTHING), event[3], event[4])
-        self._rollouts[rollout_id] = rollout
+        before = self._partial.pop(rollout_id, _NOTHING) if self._partial else _NOTHING
+        rollout = _extended(before, event[3], event[4])
         window = self.window
         window.finished_rollouts += 1
         window.finished_tokens += rollout.tokens
-        if rollout_id in self._dropped:
-            self._drop(rollout_id)
+        if self._dropped and rollout_id in self._dropped:
+            self._drop(rollout_id, rollout)
+        else:
+            self._finished_rollouts[rollout_id] = rollout
 
     def _aborted(self, event: RolloutAborted) -> None:
-        self._on_replica.pop(event.rollout, None)
-        rollout = _extended(self._rollouts.get(event.rollout, _NOTHING), 0, event.segments)
-        self._rollouts[event.rollout] = rollout
+        rollout = _extended(self._partial.pop(event.rollout, _NOTHING), 0, event.segments)
         if event.rollout in self._dropped:
             self.window.finished_rollouts += 1
             self.window.finished_tokens += rollout.tokens
-            self._drop(event.rollout)
+            self._drop(event.rollout, rollout)
+        else:
+            self._partial[event.rollout] = rollout
 
-    def _drop(self, rollout_id: int) -> None:
+    def _drop(self, rollout_id: int, rollout: _Rollout) -> None:
         self._dropped.discard(rollout_id)
-        rollout = self._rollouts.pop(rollout_id)
         self.window.dropped_rollouts += 1
         self.window.dropped_tokens += rollout.tokens
 
     def _discard(self, action: Discard) -> None:
+        """Drop what was reported of a group; members still on replicas follow when they are reported."""
         self.drops[action.reason] += 1
         for rollout_id in action.rollouts:
+            rollout = self._finished_rollouts.pop(rollout_id, None)
+            if rollout is None and rollout_id not in action.running:
+                rollout = self._partial.pop(rollout_id, None)
             if action.reason == "run_end":
-                self._rollouts.pop(rollout_id, None)
-            elif rollout_id in self._on_replica:
-                self._dropped.add(rollout_id)
-            elif rollout_id in self._rollouts:
-                self._drop(rollout_id)
+                self._partial.pop(rollout_id, None)
+            elif rollout is not None:
+                self._drop(rollout_id, rollout)
+        if action.reason != "run_end":
+            self._dropped.update(action.running)
 
     def _take(self, train: Train) -> tuple[Train, int]:
         """Account what a step consumes, as of its start; returns the tokens that count in the loss."""
@@ -189,7 +188,7 @@ class ReportBuilder:
         prompts = responses = masked = 0
         ages: defaultdict[int, int] = defaultdict(int)
         token_ages: defaultdict[int, int] = defaultdict(int)
-        pop = self._rollouts.pop
+        pop = self._finished_rollouts.pop
         for rollout_id in train.rollouts:
             prompt_tokens, tokens, segments = pop(rollout_id)
             prompts += prompt_tokens
@@ -261,7 +260,9 @@ class ReportBuilder:
             "measured_steps": len(measured),
             "sim_time_s": self.now,
             "step_time_s": {
-                "mean": _ratio(sum(times), len(times)), "p50": quantile(times, 0.5), "p95": quantile(times, 0.95)
+                "mean": _ratio(sum(times), len(times)),
+                "p50": quantile(times, 0.5),
+                "p95": quantile(times, 0.95),
             },
             "effective_throughput_tokens_per_s": _ratio(window.trained_tokens, span),
             "generated_tokens": usage.total("generated_tokens"),
@@ -273,12 +274,15 @@ class ReportBuilder:
             "recomputed_tokens": usage.total("recomputed_tokens"),
             "preemptions": usage.total("preemptions"),
             "staleness": {**window.staleness.summary(), "histogram": window.staleness.counts()},
-            "token_staleness": {"mean": window.token_staleness.mean(), "max": window.token_staleness.largest()},
+            "token_staleness": {
+                "mean": window.token_staleness.mean(),
+                "max": window.token_staleness.largest(),
+            },
             "utilisation": {"rollout": usage.busy("rollout_s"), "trainer": usage.busy("trainer_s")},
             "time_share": {"rollout": usage.shares("rollout_s"), "trainer": usage.shares("trainer_s")},
             "idle_by_cause": {"rollout": usage.idle("rollout_s"), "trainer": usage.idle("trainer_s")},
             "blocked_by": {
-                **{cause: window.blocked_s.get(cause, 0.0) for cause in ("concurrency", "staleness_gate", "data")},
+                **dict.fromkeys(("concurrency", "staleness_gate", "data"), 0.0),
                 **window.blocked_s,
                 "kv": usage.kv_blocked_s(),
             },

@@ -63,7 +63,7 @@ class Rollout:
 
     @property
     def oldest_possible_version(self) -> PolicyVersion | None:
-        """A version that no token of this rollout is older than; None while nothing can have been generated."""
+        """A version that no token of it is older than; None while nothing can have been generated."""
         if self.head_version >= 0:
             return self.head_version
         return self.dispatch_version if self.dispatch_version >= 0 else None
@@ -92,7 +92,7 @@ class Group:
     """The rollouts of one prompt: admitted together, ready together, trained whole."""
 
     __slots__ = (
-        "attempt", "finished", "head_version", "id", "needed", "prompt", "rollouts", "state",
+        "attempt", "finished", "head_version", "id", "needed", "prompt", "rollout_ids", "rollouts", "state",
         "tail_version",
     )  # fmt: skip
 
@@ -107,7 +107,9 @@ class Group:
         self.finished = 0
         self.state = GroupState.RUNNING
         self.rollouts: list[Rollout] = []
+        self.rollout_ids: tuple[int, ...] = ()
         self.head_version: PolicyVersion = -1
+        """Oldest version over the finished members."""
         self.tail_version: PolicyVersion = -1
 
     @property

@@ -13,7 +13,7 @@ from interfaces.hardware import Hardware, Model, NonNegative, Share
 
 
 class Section(BaseModel):
-    """A table of a scenario file: unknown keys are refused, values are never coerced, nothing changes later."""
+    """A table of a scenario file: unknown keys are refused, values never coerced, nothing changes later."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -151,7 +151,7 @@ class PolicyChoice(BaseModel):
 
 
 class ReplicaFault(Section):
-    """A replica dies at `at_s` and is back `down_s` later, or runs `slowdown` times slower until `until_s`."""
+    """A replica dies at `at_s` and is back `down_s` later, or is `slowdown` times slower until `until_s`."""
 
     replica: NonNegativeInt
     at_s: NonNegative

@@ -38,8 +38,8 @@ def policy_of(resolved: Resolved) -> Policy:
     if policy.capacity.colocated and cluster.rollout_gpus != cluster.trainer_gpus:
         raise ScenarioError(
             resolved.where, "cluster.trainer_gpus", cluster.trainer_gpus,
-            f"differs from cluster.rollout_gpus = {cluster.rollout_gpus}, but {policy.name!r} uses one set of "
-            "GPUs for both", "give both the number of GPUs there are",
+            f"differs from cluster.rollout_gpus = {cluster.rollout_gpus}, but {policy.name!r} uses one set "
+            "of GPUs for both", "give both the number of GPUs there are",
         )  # fmt: skip
     return policy
 

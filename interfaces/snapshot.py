@@ -95,7 +95,6 @@ def restore(policy: Policy, config: LoopConfig, state: dict[str, Any]) -> Traini
     for record in state["ready"]:
         group = _restored(record)
         ledger.groups[group.id] = view.ready[group.id] = group
-        ledger.rollouts.update((rollout.id, rollout) for rollout in group.rollouts)
     return loop
 
 
@@ -109,6 +108,7 @@ def _restored(record: dict[str, Any]) -> Group:
         rollout.dispatch_version = rollout.head_version
         rollout.reward, rollout.state = member["reward"], RolloutState.FINISHED
         group.rollouts.append(rollout)
+    group.rollout_ids = tuple(rollout.id for rollout in group.rollouts)
     group.finished = group.needed
     group.head_version = min(rollout.head_version for rollout in group.rollouts)
     group.tail_version = max(rollout.tail_version for rollout in group.rollouts)

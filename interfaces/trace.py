@@ -7,9 +7,10 @@ what the backend measured (`{"telemetry": name, ...}`). Times are seconds since 
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import IO, Any, BinaryIO, NamedTuple, cast, get_args
 
 from interfaces.actions import Action, InFlight
 from interfaces.errors import TraceError
@@ -53,18 +54,19 @@ def _in_flight(value: str | None) -> InFlight | None:
     return None if value is None else InFlight(value)
 
 
-_DECODE = {
+_DECODE: dict[str, Callable[[Any], object]] = {
     "segments": lambda value: tuple(Segment(*segment) for segment in value),
     "replicas": tuple,
     "groups": tuple,
     "rollouts": tuple,
+    "running": tuple,
     "in_flight": _in_flight,
     "exceptions": lambda value: tuple((rollout, InFlight(action)) for rollout, action in value),
 }
 
 
 def encode(what: str, record: NamedTuple) -> str:
-    """One line, without the line end. Keys in the order of the record's fields: the same run, the same bytes."""
+    """One line, without the line end. Keys in the order of the fields: the same run gives the same bytes."""
     return json.dumps(
         {what: type(record).__name__, **record._asdict()}, default=_encode, separators=(",", ":")
     )
@@ -84,7 +86,8 @@ def decode(line: str, where: str) -> Record:
             return Header(**data)
         what = next(iter(data))
         kind = _KINDS[what][data.pop(what)]
-        return kind(**{k: _DECODE[k](v) if k in _DECODE else v for k, v in data.items()})  # type: ignore[no-any-return]
+        record: Record = kind(**{k: _DECODE[k](v) if k in _DECODE else v for k, v in data.items()})
+        return record
     except (ValueError, KeyError, TypeError, StopIteration) as error:
         raise TraceError(
             f"{where}: not a trace record ({error}); is this file a trace of areal-sim?"
@@ -96,11 +99,11 @@ class TraceWriter:
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
-        self._file = (
-            gzip.open(path, "wt", encoding="utf-8", compresslevel=4)
-            if path.suffix == ".gz"
-            else path.open("w", encoding="utf-8")
-        )
+        self._raw: BinaryIO = path.open("wb")
+        self._zip: IO[bytes] = self._raw
+        if path.suffix == ".gz":  # no name and no time in the file: the same run gives the same bytes
+            self._zip = cast("IO[bytes]", gzip.GzipFile("", "wb", 4, self._raw, mtime=0))
+        self._file = TextIOWrapper(self._zip, encoding="utf-8", newline="\n")
         self._file.write(json.dumps(header._asdict(), separators=(",", ":")) + "\n")
 
     def fed(self, event: Event, actions: list[Action]) -> None:
@@ -119,6 +122,7 @@ class TraceWriter:
     def close(self) -> None:
         """Finish the file."""
         self._file.close()
+        self._raw.close()
 
 
 def read_trace(path: Path) -> Iterator[Record]:

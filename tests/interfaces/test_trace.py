@@ -50,7 +50,7 @@ ACTIONS: list[actions.Action] = [
     actions.LoadWeights(1, 1, InFlight.KEEP_RECOMPUTE, ((7, InFlight.ABORT_DROP), (8, InFlight.KEEP_STALE))),
     actions.Train(0, 0, (0, 1), (0, 1, 2, 3), None, True),
     actions.Train(0, 2, (0,), (0, 1), 1, False),
-    actions.Discard(1, (2, 3), "filtered"),
+    actions.Discard(1, (2, 3), (3,), "filtered"),
     actions.SwitchRole("train"),
     actions.Checkpoint(0),
     actions.Evaluate(0),
