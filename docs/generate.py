@@ -176,11 +176,18 @@ def tidy(output: str) -> str:
     return "".join(line.rstrip() + "\n" for line in output.splitlines())
 
 
+def _shown(command: str, folder: Path) -> str:
+    output = run(command, folder)
+    if "Traceback (most recent call last)" in output:
+        raise SystemExit(f"$ {command}\n{output}\nnot fit for a page; nothing more was written")
+    return output
+
+
 def refresh(text: str, folder: Path) -> str:
     """A page with the output that its commands give now."""
 
     def again(block: re.Match[str]) -> str:
-        parts = [f"$ {c.line}\n{run(c.line, folder)}" for c in commands(block[1])]
+        parts = [f"$ {c.line}\n{_shown(c.line, folder)}" for c in commands(block[1])]
         return "```console\n" + "".join(parts) + "```"
 
     return BLOCK.sub(again, text)

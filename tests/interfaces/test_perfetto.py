@@ -4,6 +4,7 @@ import gzip
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,8 @@ DEATH = "faults.replica=[{replica = 1, at_s = 40.0, down_s = 30.0}]"
 
 def recorded(path: Path, sets: list[str]) -> tuple[Resolved, list[Record]]:
     resolved = load("areal/table7", [*SETS, *sets])
-    writer = TraceWriter(path, Header(SCHEMA, "sim", 0, {}, "0"))
-    Simulation(resolved, writer).run()
-    writer.close()
+    with closing(TraceWriter(path, Header(SCHEMA, "sim", 0, {}, "0"))) as writer:
+        Simulation(resolved, writer).run()
     return resolved, list(read_trace(path))
 
 
