@@ -91,7 +91,9 @@ def _check(
 
 
 def _message(outcome: "Outcome | None") -> str:
-    return "interrupted" if outcome is None else outcome.error or ""
+    from areal_sim.commands.tables import INTERRUPTED
+
+    return INTERRUPTED if outcome is None else outcome.error or ""
 
 
 def _show(result: Sweep, as_json: bool) -> None:

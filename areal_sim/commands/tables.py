@@ -10,6 +10,9 @@ from rich.table import Table
 from areal_sim.commands.numbers import MISSING, count, plain, ratio, seconds, share, shares
 from interfaces.scenario import Resolved
 
+INTERRUPTED = "interrupted"
+"""Instead of the report of a point that Ctrl-C prevented."""
+
 PLAIN_WIDTH = 200
 """Most columns when the output is not a terminal; tables take what they need."""
 
@@ -159,7 +162,8 @@ def sweep_table(
     base = next((report for report in reports if isinstance(report, dict)), None)
     for values, report in zip(points, reports, strict=True):
         if isinstance(report, str) or base is None:
-            table.add_row(*values, "[red]failed[/]", *[MISSING] * 8)
+            state = "interrupted" if report == INTERRUPTED else "[red]failed[/]"
+            table.add_row(*values, state, *[MISSING] * 8)
             continue
         stale, busy = report["staleness"], report["utilisation"]
         table.add_row(
