@@ -50,7 +50,7 @@ def sweep(  # noqa: PLR0917
     [bold]areal-sim sweep my.toml --over engine.max_num_seqs=128,256 --over run.seed=0,1,2 --csv a.csv[/]
     """
     from areal_sim.commands.grid import axis, points
-    from areal_sim.commands.simulate import INTERRUPTED, attempt_all
+    from areal_sim.commands.simulate import attempt_all
 
     axes = [axis(text) for text in over]
     keys, values = [one.key for one in axes], points(axes)
@@ -61,10 +61,7 @@ def sweep(  # noqa: PLR0917
     for path in filter(None, (csv, out and out / "sweep.csv")):
         _write_csv(path, result)
     _show(result, as_json)
-    if None in outcomes:
-        raise typer.Exit(INTERRUPTED)
-    if any(outcome is not None and outcome.report is None for outcome in outcomes):
-        raise typer.Exit(1)
+    raise typer.Exit(_exit_code(outcomes))
 
 
 def _check(
@@ -88,6 +85,14 @@ def _check(
                 raise
             outcomes[index] = Outcome(None, str(error), error.exit_code)
     return valid, outcomes
+
+
+def _exit_code(outcomes: "list[Outcome | None]") -> int:
+    from areal_sim.commands.simulate import INTERRUPTED
+
+    if None in outcomes:
+        return INTERRUPTED
+    return int(any(outcome is not None and outcome.report is None for outcome in outcomes))
 
 
 def _message(outcome: "Outcome | None") -> str:
