@@ -276,7 +276,7 @@ class Replica:
     def _steps_to_next(self) -> int:
         """Decode steps until a sequence stops or the KV cache is full."""
         finishes = self._finishes
-        while finishes[0][2].gone or finishes[0][2].finish_clock != finishes[0][0]:
+        while finishes[0][2].finish_clock != finishes[0][0]:
             heappop(finishes)
         steps = finishes[0][0] - self._clock
         room = (self.kv_capacity - self._kv) // len(self.running)
@@ -284,9 +284,11 @@ class Replica:
 
     def settle(self) -> None:
         """After any change: let waiting sequences join, then arm the timer for the next completion."""
-        if self._handling or self.state in ("load", "down"):
-            return
-        self._advance()
+        if not self._handling and self.state not in ("load", "down"):
+            self._advance()
+            self._resume()
+
+    def _resume(self) -> None:
         if self.waiting:
             self._join_waiting()
         if not self.running:
@@ -324,7 +326,8 @@ class Replica:
         if self.running and self._kv + len(self.running) > self.kv_capacity:
             self._preempt()
         self._handling = False
-        self.settle()
+        if self.state == "busy":
+            self._resume()
 
     # ---- joining and leaving --------------------------------------------------------------------------
 
@@ -353,11 +356,12 @@ class Replica:
         if self.state == "idle":
             self._enter("busy", "")
         if needed:
-            self._prefill(needed, float(sequence.context) ** 2 - float(shared) ** 2, again=not sequence.fresh)
+            self._prefill(
+                needed, float(sequence.context) ** 2 - float(shared) ** 2, again=sequence.has_history
+            )
         prompts = self._prompts
         prompts[sequence.prompt] = prompts.get(sequence.prompt, 0) + 1
         clock = self._clock
-        sequence.fresh = False
         sequence.start_clock = clock
         sequence.finish_clock = clock + sequence.pause_length() - sequence.done
         sequence.log_index = len(self._log_clock) - 1
@@ -373,6 +377,7 @@ class Replica:
     def _leave(self, sequence: Sequence) -> None:
         """Take a running sequence out of the batch; its tokens so far become segments."""
         del self.running[sequence.rollout]
+        sequence.finish_clock = -1
         tokens = self._clock - sequence.start_clock
         prompts = self._prompts
         left = prompts[sequence.prompt] - 1
@@ -391,7 +396,6 @@ class Replica:
             self._add_segments(sequence)
         sequence.context = context
         sequence.done += tokens
-        sequence.since_dispatch += tokens
 
     def _add_segments(self, sequence: Sequence) -> None:
         """Book the tokens since the last (re)start under the versions that the replica had."""
@@ -414,7 +418,6 @@ class Replica:
 
     def _remove(self, sequence: Sequence) -> None:
         """Forget a sequence wherever it is."""
-        sequence.gone = True
         if sequence.rollout in self.running:
             self._leave(sequence)
         elif self.away.pop(sequence.rollout, None) is None:
@@ -429,17 +432,15 @@ class Replica:
         stopped: list[Sequence] = []
         while finishes and finishes[0][0] <= clock:
             stop, _, sequence = heappop(finishes)
-            if sequence.finish_clock == stop and sequence.rollout in self.running:
+            if sequence.finish_clock == stop:
                 self._leave(sequence)
                 stopped.append(sequence)
         for sequence in stopped:
             if sequence.done >= sequence.total:
-                sequence.gone = True
                 self.on_finished(self, sequence)
             elif sequence.stops and sequence.done >= sequence.stops[-1].length:
                 self._call_tool(sequence)
             else:
-                sequence.gone = True
                 self.report(RolloutAborted(self.env.now, sequence.rollout, self.id, sequence.segments))
 
     def _call_tool(self, sequence: Sequence) -> None:
@@ -462,14 +463,13 @@ class Replica:
         while len(self.running) > 1 and self._kv + len(self.running) > self.kv_capacity:
             sequence = next(reversed(self.running.values()))
             self._leave(sequence)
-            sequence.finish_clock = -1
             self.waiting.appendleft(sequence)
             self.usage.preemptions += 1
 
     # ---- prefill, loads, bookkeeping ------------------------------------------------------------------
 
-    def _prefill(self, tokens: int, squared: float, *, again: bool) -> None:
-        seconds = self.cost.prefill_s(tokens, squared) * self.slowdown
+    def _prefill(self, tokens: int, squared: float, *, again: bool, sequences: int = 1) -> None:
+        seconds = self.cost.prefill_s(tokens, squared, sequences) * self.slowdown
         start = self._time
         self._time = start + seconds
         usage = self.usage
@@ -506,7 +506,7 @@ class Replica:
             else:
                 squared += context * context
         if tokens > 0:
-            self._prefill(tokens, squared, again=True)
+            self._prefill(tokens, squared, again=True, sequences=len(self.running) - len(keeps))
 
     def _log(self, version: PolicyVersion) -> None:
         if self._log_clock[-1] == self._clock:

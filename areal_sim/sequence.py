@@ -16,45 +16,53 @@ class ToolCall(NamedTuple):
     """Tokens the tool adds to the context."""
 
 
+class Outcome(NamedTuple):
+    """What becomes of a rollout at its end; drawn before, told only then."""
+
+    reward: float
+    reward_latency_s: float
+    fails: bool
+
+
 class Sequence:
     """A rollout on a replica. Tokens are response tokens unless named otherwise."""
 
     __slots__ = (
-        "budget", "context", "done", "fails", "finish_clock", "first_token_at", "fresh", "gone", "log_index",
-        "prompt", "prompt_tokens", "reward", "reward_latency_s", "rollout", "segments", "since_dispatch",
-        "start_clock", "stops", "total",
+        "context", "done", "finish_clock", "first_token_at", "limit", "log_index", "outcome", "prompt",
+        "prompt_tokens", "rollout", "segments", "start_clock", "stops", "total",
     )  # fmt: skip
 
-    def __init__(self, rollout: int, prompt: int, prompt_tokens: int, total: int, done: int) -> None:
+    def __init__(
+        self, rollout: int, prompt: int, *, prompt_tokens: int, total: int, done: int, outcome: Outcome
+    ) -> None:
         self.rollout = rollout
         self.prompt = prompt
         """Rollouts of one prompt share its KV."""
         self.prompt_tokens = prompt_tokens
         self.total = total
         """Length at which it ends."""
+        self.limit = total
+        """Length at which it is handed back, if that comes before the end (token budget)."""
         self.done = done
-        """Tokens at the last (re)start of decoding, earlier replicas included."""
-        self.since_dispatch = 0
-        """Tokens generated on this replica before the last (re)start."""
+        """Tokens at the last (re)start of decoding, those of earlier replicas included."""
+        self.outcome = outcome
         self.context = prompt_tokens + done
         """Context at the last (re)start: prompt, tool output and response."""
-        self.budget: int | None = None
-        """New tokens on this replica after which it is handed back."""
         self.segments: tuple[Segment, ...] = ()
         """Versions of the tokens generated on this replica before the last (re)start."""
         self.stops: list[ToolCall] | None = None
         """Where a turn ends and a tool works, the next one last; None: single-turn."""
         self.start_clock = 0
-        self.finish_clock = 0
+        self.finish_clock = -1
+        """Clock at which it stops decoding; -1 while it does not decode."""
         self.log_index = 0
         self.first_token_at = -1.0
-        self.fresh = True
-        """No KV was ever computed here: prefill is not *re*computation."""
-        self.gone = False
-        self.reward = 0.0
-        self.reward_latency_s = 0.0
-        self.fails = False
-        """It will fail at its end."""
+        """When its first prefill here ended; -1 before."""
+
+    @property
+    def has_history(self) -> bool:
+        """Whether its context was computed before: prefill is *re*computation then."""
+        return self.first_token_at >= 0.0 or self.done > 0
 
     def plan_turns(self, turns: TurnDraw) -> None:
         """Stop for a tool after every turn but the last, leaving out those that lie behind."""
@@ -72,7 +80,4 @@ class Sequence:
 
     def pause_length(self) -> int:
         """The length at which decoding stops next: the end, a tool call, or the end of the budget."""
-        length = self.stops[-1].length if self.stops else self.total
-        if self.budget is not None:
-            length = min(length, self.done - self.since_dispatch + self.budget)
-        return length
+        return min(self.stops[-1].length, self.limit) if self.stops else self.limit

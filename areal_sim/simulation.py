@@ -14,10 +14,10 @@ from areal_sim.cost.floor import Totals
 from areal_sim.faults import inject
 from areal_sim.replica import Replica
 from areal_sim.reward import RewardWorkers
-from areal_sim.sequence import Sequence
+from areal_sim.sequence import Outcome, Sequence
 from areal_sim.trainer import TrainerPool
 from areal_sim.usage import RolloutUsage, SpanSink, TrainerUsage, usage_record
-from areal_sim.workload import Workload
+from areal_sim.workload import GroupDraw, Workload
 from interfaces import actions, events
 from interfaces.actions import Action
 from interfaces.backend import Capabilities
@@ -32,6 +32,8 @@ from interfaces.telemetry import Telemetry
 from interfaces.trace import TraceWriter
 
 CAPABILITIES = Capabilities(deterministic=True)
+
+SUCCESS, NO_SUCCESS = Outcome(1.0, 0.0, fails=False), Outcome(0.0, 0.0, fails=False)
 
 HOPELESS_BATCHES = 200
 """Batches worth of groups discarded since the last step after which a run counts as stalled."""
@@ -61,7 +63,7 @@ class Simulation:
         self.env = simpy.Environment()
         self.loop = build_loop(resolved, CAPABILITIES)
         self.cost = build_cost(resolved)
-        self.workload = Workload(scenario, resolved.where)
+        self.workload = Workload(scenario, resolved.where, self.loop.policy.capacity.redundancy)
         self.builder = ReportBuilder(scenario.run.warmup_steps)
         self.interrupted = False
         """Set it (from a signal handler) to stop between two events."""
@@ -225,25 +227,24 @@ class Simulation:
         return report
 
     def _floor(self) -> dict[str, float | str] | None:
-        """Physical bounds for the work of the whole run; None when the cost model is not physical."""
+        """Physical bounds for the work of the measured steps; None when the cost model is not physical."""
         floor = self.cost.floor
         if floor is None:
             return None
-        usage = self.rollout_usage
+        done = self.builder.measured_usage()
         bound = floor.run(
             Totals(
-                generated_tokens=usage.generated_tokens,
-                context_token_steps=usage.context_token_steps,
-                decode_steps=usage.decode_steps,
-                prefill_tokens=usage.prefilled_tokens,
-                trained_tokens=self.trainer.trained_tokens,
-                trained_squared=self.trainer.trained_squared,
+                generated_tokens=done.total("generated_tokens"),
+                context_token_steps=done.total("context_token_steps"),
+                decode_steps=done.total("decode_steps"),
+                prefill_tokens=done.total("prefilled_tokens"),
+                trained_tokens=done.total("trained_tokens"),
+                trained_squared=done.total("trained_squared_tokens"),
             )
         )
         pools = (bound.rollout_s, bound.trainer_s)
         run_s = sum(pools) if self.loop.policy.capacity.colocated else max(pools)
-        steps = max(1, self.loop.view.steps_finished)
-        return {**bound._asdict(), "run_s": run_s, "step_time_s": run_s / steps}
+        return {**bound._asdict(), "run_s": run_s, "step_time_s": run_s / max(1, self.builder.measured_steps)}
 
     # ---- intents --------------------------------------------------------------------------------------
 
@@ -256,41 +257,43 @@ class Simulation:
         sequence = Sequence(
             action.rollout,
             action.prompt,
-            draw.prompt_tokens,
-            draw.response_tokens[member],
-            action.resume_tokens,
+            prompt_tokens=draw.prompt_tokens,
+            total=draw.response_tokens[member],
+            done=action.resume_tokens,
+            outcome=self._outcome(draw, action),
         )
-        sequence.budget = action.token_budget
-        sequence.reward = draw.rewards[member]
-        if draw.reward_latency_s is not None:
-            sequence.reward_latency_s = draw.reward_latency_s[member]
-        if action.resume_tokens:
-            sequence.fresh = False
+        if action.token_budget is not None:
+            sequence.limit = min(sequence.total, action.resume_tokens + action.token_budget)
         if draw.turns is not None:
             sequence.plan_turns(draw.turns[member])
-        if self._may_fail:
-            sequence.fails = self.workload.failure(action.prompt, member, action.attempt)
         replica = self.replicas[action.replica]
         replica.submit(sequence)
         self._touched[replica] = None
 
+    def _outcome(self, draw: GroupDraw, action: actions.Generate) -> Outcome:
+        reward = draw.rewards[action.member]
+        if draw.reward_latency_s is None and not self._may_fail:
+            return SUCCESS if reward else NO_SUCCESS
+        latency = 0.0 if draw.reward_latency_s is None else draw.reward_latency_s[action.member]
+        return Outcome(reward, latency, self.workload.failure(action.prompt, action.member, action.attempt))
+
     def _finished(self, replica: Replica, sequence: Sequence) -> None:
         now = self.env.now
         rollout = sequence.rollout
-        if sequence.fails:
+        reward, latency_s, fails = sequence.outcome
+        if fails:
             self.report(events.RolloutFailed(now, rollout, replica.id, "fault of the scenario"))
             return
-        prompt_tokens = sequence.context - sequence.done
-        self.buffer.put(rollout, sequence.context)
-        immediate = not sequence.reward_latency_s
+        context = sequence.context
+        self.buffer.put(rollout, context)
         self.report(
             events.RolloutFinished(
-                now, rollout, replica.id, prompt_tokens, sequence.segments, sequence.first_token_at,
-                sequence.reward if immediate else None,
+                now, rollout, replica.id, context - sequence.done, sequence.segments,
+                sequence.first_token_at, None if latency_s else reward,
             )
         )  # fmt: skip
-        if not immediate:
-            self.rewards.score(rollout, sequence.reward, sequence.reward_latency_s)
+        if latency_s:
+            self.rewards.score(rollout, reward, latency_s)
 
     def _abort(self, action: actions.Abort) -> None:
         replica = self.replicas[action.replica]
@@ -328,7 +331,16 @@ class Simulation:
     def _measure(self) -> None:
         for replica in self.replicas:
             replica.account()
-        self._telemetry(usage_record(self.env.now, self.rollout_usage, self.trainer_usage))
+        trainer = self.trainer
+        self._telemetry(
+            usage_record(
+                self.env.now,
+                self.rollout_usage,
+                self.trainer_usage,
+                trainer.trained_tokens,
+                trainer.trained_squared,
+            )
+        )
 
     def _telemetry(self, record: Telemetry) -> None:
         self.builder.telemetry(record)

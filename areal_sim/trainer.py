@@ -45,6 +45,8 @@ class TrainerPool:
         self._pause_rollout = pause_rollout
         self._queue: deque[tuple[str, str, float, type[Event], Callable[[], Event]]] = deque()
         self._busy = False
+        self._open_step = -1
+        """The step that is trained in parts (streaming), if any."""
         self.trained_tokens = 0
         self.trained_squared = 0.0
         """Sum of squared lengths: the attention part of the FLOP floor."""
@@ -54,8 +56,14 @@ class TrainerPool:
         lengths = self._buffer.take(action.rollouts)
         self.trained_tokens += int(lengths.sum())
         self.trained_squared += float((lengths.astype(float) ** 2).sum())
+        part = not action.last or action.step == self._open_step
+        self._open_step = -1 if action.last else action.step
+        if part:
+            time = self._cost.training_step_s(lengths, minibatches=1, update=action.last)
+        else:
+            time = self._cost.training_step_s(lengths)
         self._start(
-            "train", f"step {action.step}", self._cost.training_step_s(lengths).total_s, TrainingFinished,
+            "train", f"step {action.step}", time.total_s, TrainingFinished,
             lambda: TrainingFinished(self._env.now, action.step, action.last),
         )  # fmt: skip
 

@@ -99,7 +99,9 @@ class TrainerUsage:
         self._span_since = now
 
 
-def usage_record(now: float, rollout: RolloutUsage, trainer: TrainerUsage) -> Usage:
+def usage_record(
+    now: float, rollout: RolloutUsage, trainer: TrainerUsage, trained_tokens: int, trained_squared: float
+) -> Usage:
     """Totals up to now, for the trace and the report."""
     rollout.accrue(now)
     trainer.accrue(now)
@@ -112,6 +114,8 @@ def usage_record(now: float, rollout: RolloutUsage, trainer: TrainerUsage) -> Us
         recomputed_tokens=rollout.recomputed_tokens,
         decode_steps=rollout.decode_steps,
         context_token_steps=rollout.context_token_steps,
+        trained_tokens=trained_tokens,
+        trained_squared_tokens=trained_squared,
         kv_blocked_s=rollout.kv_blocked_s,
         preemptions=rollout.preemptions,
     )

@@ -85,14 +85,20 @@ class Workload:
     beta-binomial.
     """
 
-    def __init__(self, scenario: Scenario, where: str = "scenario") -> None:
+    def __init__(self, scenario: Scenario, where: str = "scenario", redundancy: int = 0) -> None:
         """`where` is the scenario file: for messages, and the start of relative paths.
+
+        `redundancy` members are launched in each group beyond its size.
 
         Raises:
             ScenarioError: an empirical distribution whose file cannot serve.
         """
         work, reward, seed = scenario.workload, scenario.reward, scenario.run.seed
-        self._size, self._batch, self._dataset = work.group_size, work.batch_size, work.dataset_size
+        self._size, self._batch, self._dataset = (
+            work.group_size + redundancy,
+            work.batch_size,
+            work.dataset_size,
+        )
         self._prompt = _Draw(seed, "workload.prompt_tokens", work.prompt_tokens, where)
         self._response = quantile(work.response_tokens, where, "workload.response_tokens")
         self._response_law = work.response_tokens

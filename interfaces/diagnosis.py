@@ -41,17 +41,27 @@ def explain_stall(loop: TrainingLoop) -> str:
 
 
 def bottleneck(report: dict[str, Any]) -> str:
-    """What to speed up first, from where the time of a finished run went."""
-    rollout = report["utilisation"]["rollout"] or 0.0
-    trainer = report["utilisation"]["trainer"] or 0.0
-    idle = report["idle_by_cause"]
-    if trainer >= 0.9:
+    """What to change first, from where the time of a run went.
+
+    "trainer" and "rollout": that pool works (nearly) all the time. "kv_cache": replicas are full.
+    "taking_turns": both pools wait for each other, as in synchronous RL. "staleness_gate",
+    "concurrency": that limit keeps the replicas idle. "weight_sync": loads and publishes take the time.
+    """
+    share = report["time_share"]
+    idle = report["idle_by_cause"]["rollout"]
+    loading = share["rollout"].get("load", 0.0) + share["trainer"].get("publish", 0.0)
+    candidates = {
+        "weight_sync": loading,
+        "staleness_gate": idle.get("staleness_gate", 0.0),
+        "concurrency": idle.get("concurrency", 0.0),
+    }
+    if (report["utilisation"]["trainer"] or 0.0) >= 0.9:
         return "trainer"
     if report["blocked_by"]["kv"] > 0.5 * report["sim_time_s"]:
         return "kv_cache"
-    gated = idle["rollout"].get("staleness_gate", 0.0)
-    if gated > 0.1:
-        return "staleness_gate"
-    if rollout >= trainer:
+    if (report["utilisation"]["rollout"] or 0.0) >= 0.9:
         return "rollout"
-    return "weight_sync" if report["time_share"]["trainer"].get("publish", 0.0) > 0.2 else "trainer"
+    waiting = report["idle_by_cause"]["trainer"].get("rollouts", 0.0)
+    if min(waiting, sum(idle.values())) > 0.1:
+        return "taking_turns"
+    return max(candidates, key=lambda name: candidates[name])

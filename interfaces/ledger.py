@@ -1,9 +1,9 @@
 """Who is where: groups, rollouts, prompts and the credit they hold. Every count changes here."""
 
 from collections import Counter, deque
-from collections.abc import Iterable
-from heapq import heappop, heappush
+from collections.abc import Iterable, Sequence
 
+from interfaces.queue import DispatchQueue
 from interfaces.rollout import Group, GroupState, Rollout, RolloutState
 from interfaces.view import View
 
@@ -44,8 +44,8 @@ class Ledger:
         self.uncommitted: list[Prompt] = []
         """Prompts that an open (streamed) step has consumed: a kill now would undo them."""
         self.uncommitted_rollouts = 0
-        self._pending: list[tuple[float, int, Rollout]] = []
-        self._arrivals = 0
+        self.queue = DispatchQueue()
+        """Rollouts that wait for a replica."""
 
     # ---- prompts and admission ------------------------------------------------------------------------
 
@@ -81,27 +81,12 @@ class Ledger:
 
     # ---- the dispatch queue ---------------------------------------------------------------------------
 
-    def enqueue(self, rollout: Rollout, priority: float) -> None:
-        """Let a rollout wait for a replica."""
-        rollout.state = RolloutState.PENDING
-        self._arrivals += 1
-        heappush(self._pending, (priority, self._arrivals, rollout))
-        self._view.pending_rollouts += 1
-
-    def first_pending(self) -> Rollout | None:
-        """The rollout to place next; dropped ones are skipped."""
-        pending = self._pending
-        while pending:
-            rollout = pending[0][2]
-            if rollout.state is RolloutState.PENDING:
-                return rollout
-            heappop(pending)
-        return None
-
-    def pop_pending(self) -> None:
-        """Take the first off the queue."""
-        heappop(self._pending)
-        self._view.pending_rollouts -= 1
+    def enqueue(self, rollouts: Sequence[Rollout], priority: float) -> None:
+        """Let rollouts that enter together wait for a replica."""
+        for rollout in rollouts:
+            rollout.state = RolloutState.PENDING
+        self.queue.push(rollouts, priority)
+        self._view.pending_rollouts += len(rollouts)
 
     # ---- groups ---------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ decisions are asked in this order: expire, publish, train, load weights, admit, 
 or rollout is going through is in `ledger.py`; what a policy may read is in `view.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -142,7 +142,7 @@ class TrainingLoop:
             return
         if intent is InFlight.ABORT_RESTART:
             rollout.forget()
-        self._enqueue(rollout)
+        self._enqueue((rollout,))
 
     def _on_rollout_failed(self, event: events.RolloutFailed) -> None:
         rollout = self._leave_replica(event.rollout, event.replica)
@@ -164,7 +164,7 @@ class TrainingLoop:
             return
         rollout.forget()
         rollout.attempt += 1
-        self._enqueue(rollout)
+        self._enqueue((rollout,))
 
     def _on_training_finished(self, event: events.TrainingFinished) -> None:
         view = self.view
@@ -213,7 +213,7 @@ class TrainingLoop:
                 self.ledger.forget(rollout)
             else:
                 rollout.forget()
-                self._enqueue(rollout)
+                self._enqueue((rollout,))
         self.view.pool.down(replica)
         self._check_loads = self._check_training = True
 
@@ -371,8 +371,7 @@ class TrainingLoop:
         view = self.view
         groups, cause = self.policy.admission.quota(view)
         while groups >= 1 and self.ledger.next_prompt() is not None:
-            for rollout in self.ledger.admit(self.policy.capacity.redundancy):
-                self._enqueue(rollout)
+            self._enqueue(self.ledger.admit(self.policy.capacity.redundancy))
             groups -= 1
         if groups >= 1:
             cause = "data"
@@ -382,19 +381,20 @@ class TrainingLoop:
             self.blocked_by = cause
             self._out.append(actions.AdmissionBlocked(cause))
 
-    def _enqueue(self, rollout: Rollout) -> None:
-        self.ledger.enqueue(rollout, self.policy.dispatch.priority(self.view, rollout))
+    def _enqueue(self, rollouts: Sequence[Rollout]) -> None:
+        self.ledger.enqueue(rollouts, self.policy.dispatch.priority(self.view, rollouts[0]))
 
     def _dispatch(self) -> None:
         view = self.view
         if view.role != "generate":
             return
-        ledger, dispatch, pool = self.ledger, self.policy.dispatch, view.pool
-        while (rollout := ledger.first_pending()) is not None:
+        queue, dispatch, pool = self.ledger.queue, self.policy.dispatch, view.pool
+        while (rollout := queue.first()) is not None:
             replica = dispatch.place(view, rollout)
             if replica is None:
                 return
-            ledger.pop_pending()
+            queue.pop()
+            view.pending_rollouts -= 1
             rollout.state = RolloutState.RUNNING
             rollout.replica = replica.id
             if rollout.dispatch_version < 0:

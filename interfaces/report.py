@@ -34,13 +34,6 @@ class _Rollout(NamedTuple):
 _NOTHING = _Rollout(0, 0, ())
 
 
-def _extended(rollout: _Rollout, prompt_tokens: int, segments: tuple[Segment, ...]) -> _Rollout:
-    tokens = rollout.tokens
-    for _, count in segments:
-        tokens += count
-    return _Rollout(prompt_tokens, tokens, (*rollout.segments, *segments) if rollout.segments else segments)
-
-
 class Window:
     """Sums over the steps that count."""
 
@@ -88,7 +81,10 @@ class ReportBuilder:
 
     def fed(self, event: Event, actions: Iterable[Action]) -> None:
         """Take an event and what the core answered."""
-        self.event(event)
+        if type(event) is RolloutFinished:
+            self._finished(event)
+        else:
+            self.event(event)
         for action in actions:
             if type(action) is not Generate or self._partial:
                 self.action(action)
@@ -143,19 +139,24 @@ class ReportBuilder:
             self.window.dropped_tokens += rollout.tokens
 
     def _finished(self, event: RolloutFinished) -> None:
-        rollout_id = event[1]
-        before = self._partial.pop(rollout_id, _NOTHING) if self._partial else _NOTHING
-        rollout = _extended(before, event[3], event[4])
+        self.now, rollout_id, _, prompt_tokens, segments, _, _ = event
+        if self._partial:
+            segments = (*self._partial.pop(rollout_id, _NOTHING).segments, *segments)
+        tokens = 0
+        for _, count in segments:
+            tokens += count
+        rollout = _Rollout(prompt_tokens, tokens, segments)
         window = self.window
         window.finished_rollouts += 1
-        window.finished_tokens += rollout.tokens
-        if self._dropped and rollout_id in self._dropped:
+        window.finished_tokens += tokens
+        if rollout_id in self._dropped:
             self._drop(rollout_id, rollout)
         else:
             self._finished_rollouts[rollout_id] = rollout
 
     def _aborted(self, event: RolloutAborted) -> None:
-        rollout = _extended(self._partial.pop(event.rollout, _NOTHING), 0, event.segments)
+        segments = (*self._partial.pop(event.rollout, _NOTHING).segments, *event.segments)
+        rollout = _Rollout(0, sum(tokens for _, tokens in segments), segments)
         if event.rollout in self._dropped:
             self.window.finished_rollouts += 1
             self.window.finished_tokens += rollout.tokens
@@ -223,7 +224,7 @@ class ReportBuilder:
             "step": float(event.step), "at_s": self.now, "step_time_s": self.now - started,
             "trained_tokens": float(tokens), "staleness_mean": self.window.staleness.recent_mean(),
         })  # fmt: skip
-        if self.steps == self._warmup_steps:
+        if self.steps == self._warmup_steps and self._warmup_steps:
             self._open_window()
 
     def _open_window(self) -> None:
@@ -239,6 +240,15 @@ class ReportBuilder:
             )
         self._blocked_since = self.now
 
+    @property
+    def measured_steps(self) -> int:
+        """Steps in the metrics: those after the warm-up, or all while it is not over."""
+        return self.steps - self._warmup_steps if self.steps >= self._warmup_steps else self.steps
+
+    def measured_usage(self) -> "UsageDifference":
+        """What was used during the measured steps."""
+        return UsageDifference(self._last_usage, self.window.usage)
+
     # ---- result ---------------------------------------------------------------------------------------
 
     def build(self) -> dict[str, Any]:
@@ -246,18 +256,18 @@ class ReportBuilder:
         self._account_blocked()
         window = self.window
         ends = self.step_ends
-        first = self._warmup_steps if self.steps > self._warmup_steps else 0
-        begin = ends[first - 1] if first else (window.started_at if not self._warmup_steps else 0.0)
-        measured = ends[first:]
+        measured = ends[len(ends) - self.measured_steps :]
+        begin = window.started_at
         times = [b - a for a, b in zip([begin, *measured], measured, strict=False)]
         span = measured[-1] - begin if measured else 0.0
-        usage = _Difference(self._last_usage, window.usage)
+        usage = self.measured_usage()
         finished_mean = _ratio(window.finished_tokens, window.finished_rollouts)
         return {
             "partial": self.ended not in ("steps", "data"),
             "ended": self.ended,
             "steps": self.steps,
             "measured_steps": len(measured),
+            "warmup_included": self.steps < self._warmup_steps,
             "sim_time_s": self.now,
             "step_time_s": {
                 "mean": _ratio(sum(times), len(times)),
@@ -300,15 +310,16 @@ def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-class _Difference:
-    """Usage of the window: totals at the end minus totals when it began."""
+class UsageDifference:
+    """Usage of the measured steps: totals at the end minus totals when they began."""
 
     def __init__(self, end: Usage | None, begin: Usage | None) -> None:
         self._end, self._begin = end, begin
 
-    def total(self, name: str) -> int:
-        end = getattr(self._end, name) if self._end else 0
-        return int(end - (getattr(self._begin, name) if self._begin else 0))
+    def total(self, name: str) -> float:
+        """Of one of the counts in `Usage`."""
+        end: float = getattr(self._end, name) if self._end else 0
+        return end - (getattr(self._begin, name) if self._begin else 0)
 
     def kv_blocked_s(self) -> float:
         """Share-free: seconds an average replica had rollouts queued for want of KV."""
@@ -321,11 +332,13 @@ class _Difference:
         return (self._end.kv_blocked_s - begin) / replicas if replicas else 0.0
 
     def seconds(self, pool: str) -> dict[str, float]:
+        """Of a pool, by kind."""
         end: dict[str, float] = getattr(self._end, pool) if self._end else {}
         begin: dict[str, float] = getattr(self._begin, pool) if self._begin else {}
         return {kind: value - begin.get(kind, 0.0) for kind, value in end.items()}
 
     def shares(self, pool: str) -> dict[str, float]:
+        """Of the pool's time, by kind."""
         seconds = self.seconds(pool)
         whole = sum(seconds.values())
         return {kind: value / whole for kind, value in sorted(seconds.items())} if whole > 0 else {}

@@ -68,7 +68,9 @@ def _group(group: Group) -> dict[str, Any]:
     }
 
 
-def restore(policy: Policy, config: LoopConfig, state: dict[str, Any]) -> TrainingLoop:
+def restore(
+    policy: Policy, config: LoopConfig, state: dict[str, Any], loop_class: type[TrainingLoop] = TrainingLoop
+) -> TrainingLoop:
     """A loop that goes on from a snapshot. Its first event is `RunStarted` with the snapshot's version.
 
     Capacity after it is what the policy allows at that version minus what is ready (AReaL#1388), and ready
@@ -79,7 +81,7 @@ def restore(policy: Policy, config: LoopConfig, state: dict[str, Any]) -> Traini
     """
     if state.get("schema") != SCHEMA:
         raise TraceError(f"snapshot schema {state.get('schema')!r}, this version reads {SCHEMA}")
-    loop = TrainingLoop(policy, config)
+    loop = loop_class(policy, config)
     view, ledger = loop.view, loop.ledger
     view.version = view.published = view.steps_started = view.steps_finished = state["version"]
     view.trained_groups = state["trained_groups"]

@@ -37,6 +37,10 @@ class Usage(NamedTuple):
     decode_steps: int
     context_token_steps: float
     """Sum over decode steps of the context tokens read: what the HBM floor needs."""
+    trained_tokens: int
+    """Prompt + response tokens given to the trainer, masked ones included."""
+    trained_squared_tokens: float
+    """Sum of the squared lengths of the sequences given to the trainer: what attention costs."""
     kv_blocked_s: float
     """Replica-seconds with rollouts queued for want of KV cache."""
     preemptions: int

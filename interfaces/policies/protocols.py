@@ -48,7 +48,10 @@ class Dispatch(Protocol):
     """Which rollout next, on which replica?"""
 
     def priority(self, view: View, rollout: Rollout) -> float:
-        """Place in the queue, asked once on entering it; lower goes first, equals in order of arrival."""
+        """Place in the queue, asked once on entering it; lower goes first, equals in order of arrival.
+
+        Members of a newly admitted group enter together: it is asked for the first of them.
+        """
 
     def place(self, view: View, rollout: Rollout) -> Replica | None:
         """An open replica for the first of the queue; None: none now."""

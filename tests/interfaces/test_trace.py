@@ -61,7 +61,7 @@ ACTIONS: list[actions.Action] = [
 ]
 TELEMETRY: list[Span | Usage] = [
     Span(0.5, 1.5, "replica 3", "idle", "staleness_gate"),
-    Usage(1.5, {"decode": 1.0, "idle:data": 0.25}, {"train": 0.5}, 100, 10, 5, 20, 1e12, 0.125, 2),
+    Usage(1.5, {"decode": 1.0, "idle:data": 0.25}, {"train": 0.5}, 100, 10, 5, 20, 1e12, 90, 4e3, 0.125, 2),
 ]
 RECORDS: list[tuple[str, Any]] = [
     *(("event", event) for event in EVENTS),

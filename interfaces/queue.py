@@ -1,0 +1,39 @@
+"""Admitted rollouts that wait for a replica, in the order the dispatch policy wants them."""
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+from interfaces.rollout import Rollout, RolloutState
+
+
+class DispatchQueue:
+    """By priority (lower first), then in order of arrival. Rollouts that enter together stay together."""
+
+    __slots__ = ("_arrivals", "_batches")
+
+    def __init__(self) -> None:
+        self._batches: list[tuple[float, int, list[Rollout]]] = []
+        """The next of a batch is its last."""
+        self._arrivals = 0
+
+    def push(self, rollouts: Sequence[Rollout], priority: float) -> None:
+        """Add pending rollouts that enter at the same time with the same priority."""
+        self._arrivals += 1
+        heappush(self._batches, (priority, self._arrivals, list(reversed(rollouts))))
+
+    def first(self) -> Rollout | None:
+        """The rollout to place next, None when there is none. Dropped ones are skipped."""
+        batches = self._batches
+        while batches:
+            batch = batches[0][2]
+            while batch:
+                rollout = batch[-1]
+                if rollout.state is RolloutState.PENDING:
+                    return rollout
+                batch.pop()
+            heappop(batches)
+        return None
+
+    def pop(self) -> None:
+        """Take the first out."""
+        self._batches[0][2].pop()
