@@ -33,9 +33,9 @@ class TrainingLoop:
         """Why the run is over; None while it is not."""
         self._ending: str | None = None
         self._out: list[Action] = []
-        self._busy: set[Action] = set()
+        self._busy: set[tuple[str, int]] = set()
         """Checkpoints and evaluations asked for and not finished."""
-        self._after_publish: list[Action] = []
+        self._after_publish: list[actions.Checkpoint | actions.Evaluate] = []
         self._moving: dict[int, InFlight] = {}
         """Rollouts whose abort was asked for, and what becomes of them then."""
         self._check_expiry = self._check_loads = self._check_training = False
@@ -226,10 +226,10 @@ class TrainingLoop:
         self._check_loads = self._check_training = True
 
     def _on_checkpoint_finished(self, event: events.CheckpointFinished) -> None:
-        self._busy.discard(actions.Checkpoint(event.step))
+        self._busy.discard(("Checkpoint", event.step))
 
     def _on_evaluation_finished(self, event: events.EvaluationFinished) -> None:
-        self._busy.discard(actions.Evaluate(event.step))
+        self._busy.discard(("Evaluate", event.step))
 
     def _on_timer_fired(self, event: events.TimerFired) -> None:  # noqa: ARG002
         self._check_expiry = self._check_loads = self._check_training = True
@@ -270,7 +270,7 @@ class TrainingLoop:
             view.publishing = view.version
             self._out.append(actions.Publish(view.version))
         if self._after_publish:
-            self._busy.update(self._after_publish)
+            self._busy.update((type(phase).__name__, phase.step) for phase in self._after_publish)
             self._out.extend(self._after_publish)
             self._after_publish = []
 
