@@ -369,6 +369,8 @@ class TrainingLoop:
 
     def _admit(self) -> None:
         view = self.view
+        if self._ending is not None:
+            return
         groups, cause = self.policy.admission.quota(view)
         while groups >= 1 and self.ledger.next_prompt() is not None:
             self._enqueue(self.ledger.admit(self.policy.capacity.redundancy))
