@@ -108,7 +108,7 @@ class HandMadeCost:
 
 @dataclass(frozen=True, slots=True)
 class Fifo:
-    """Full batches in the order of finishing; `max_ready` bounds the buffer: who finished first is dropped."""
+    """Full batches in the order of finishing; `max_ready` bounds the buffer: the first ones are dropped."""
 
     max_ready: int | None = None
 
@@ -141,8 +141,8 @@ def policy(*limits: Admission, **decisions: Any) -> Policy:
 class Lengths(Workload):
     """The workload of the scenario with response lengths by (prompt, member)."""
 
-    def __init__(self, law: Callable[[int, int], int], scenario: Scenario, where: str) -> None:
-        super().__init__(scenario, where)
+    def __init__(self, law: Callable[[int, int], int], scenario: Scenario, *rest: Any) -> None:
+        super().__init__(scenario, *rest)
         self._law = law
 
     def group(self, prompt: int, attempt: int = 0) -> GroupDraw:
@@ -220,7 +220,7 @@ def prepare(
         if kv is not None:
             replace("kv_capacity_tokens", lambda *_: kv)
         if lengths is not None:
-            replace("Workload", lambda scenario, where: Lengths(lengths, scenario, where))
+            replace("Workload", lambda scenario, *rest: Lengths(lengths, scenario, *rest))
         return Simulation(resolved, trace)  # type: ignore[arg-type]
 
 
