@@ -312,10 +312,10 @@ class TrainingLoop:
         return None
 
     def _clear_for_training(self) -> None:
-        """Colocated: hand the GPUs to the trainer once no rollout is on them."""
+        """Colocated: hand the GPUs to the trainer once no rollout is on them and no weights are written."""
         self.view.role = "clearing"
         self._interrupt(self.policy.sync.on_batch_taken(self.view))
-        if self.view.running_rollouts == 0:
+        if self.view.running_rollouts == 0 and not any(replica.loading for replica in self.view.pool):
             self.view.role = "switching"
             self._out.append(actions.SwitchRole("train"))
 
