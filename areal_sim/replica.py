@@ -274,13 +274,14 @@ class Replica:
         usage.context_token_steps += context_steps
 
     def _steps_to_next(self) -> int:
-        """Decode steps until a sequence stops or the KV cache is full."""
+        """Decode steps until a sequence stops or the KV cache is full; a lone one runs on beyond it."""
         finishes = self._finishes
         while finishes[0][2].finish_clock != finishes[0][0]:
             heappop(finishes)
         steps = finishes[0][0] - self._clock
-        room = (self.kv_capacity - self._kv) // len(self.running)
-        return steps if steps <= room else room
+        n = len(self.running)
+        room = (self.kv_capacity - self._kv) // n
+        return steps if steps <= room or n == 1 else room
 
     def settle(self) -> None:
         """After any change: let waiting sequences join, then arm the timer for the next completion."""
