@@ -164,13 +164,11 @@ class Replica:
         self._next_at = inf
         stop = max(0.0, self._time - now) if self.running else 0.0
         epoch = self._epoch
-        recompute = action.in_flight is InFlight.KEEP_RECOMPUTE
-        keeps = {rollout for rollout, what in exceptions.items() if what is InFlight.KEEP_STALE}
         call_later(
             self.env,
             stop + self.load_s(),
             priority_of(WeightsLoaded),
-            lambda _: self._loaded(action.version, recompute, keeps, epoch),
+            lambda _: self._loaded(action.version, action.in_flight, exceptions, epoch),
         )
 
     # ---- failures and stops ---------------------------------------------------------------------------
@@ -483,31 +481,37 @@ class Replica:
         if self.span is not None:
             self._mark("recompute" if again else "prefill", start, self._time, f"{tokens} tokens")
 
-    def _loaded(self, version: PolicyVersion, recompute: bool, keeps: set[int], epoch: int) -> None:
+    def _loaded(
+        self, version: PolicyVersion, in_flight: InFlight | None, exceptions: dict[int, InFlight], epoch: int
+    ) -> None:
         if epoch != self._epoch:
             return
         now = self.env.now
         self._log(version)
         self._time = now
         self._enter("busy" if self.running else "idle", "")
-        if recompute and self.running:
-            self._recompute(keeps)
+        if self.running:
+            self._recompute(in_flight, exceptions)
         self.report(WeightsLoaded(now, self.id, version))
         self.settle()
 
-    def _recompute(self, keeps: set[int]) -> None:
-        """All KV was discarded: prefill every context again, but for those that keep stale KV."""
+    def _recompute(self, in_flight: InFlight | None, exceptions: dict[int, InFlight]) -> None:
+        """Prefill again the contexts whose KV was discarded, a prompt that they share once."""
         clock = self._clock
+        prompts: set[int] = set()
+        tokens = sequences = 0
         squared = 0.0
-        tokens = self._kv
         for sequence in self.running.values():
+            if exceptions.get(sequence.rollout, in_flight) is not InFlight.KEEP_RECOMPUTE:
+                continue
             context = sequence.context + clock - sequence.start_clock
-            if sequence.rollout in keeps:
-                tokens -= context
-            else:
-                squared += context * context
-        if tokens > 0:
-            self._prefill(tokens, squared, again=True, sequences=len(self.running) - len(keeps))
+            shared = sequence.prompt_tokens if self.prefix_caching and sequence.prompt in prompts else 0
+            prompts.add(sequence.prompt)
+            sequences += 1
+            tokens += context - shared
+            squared += float(context) ** 2 - float(shared) ** 2
+        if tokens:
+            self._prefill(tokens, squared, again=True, sequences=sequences)
 
     def _log(self, version: PolicyVersion) -> None:
         if self._log_clock[-1] == self._clock:
