@@ -3,8 +3,8 @@
     python benchmarks/bench_simulator_speed.py [--steps 250]
 
 The run of reference is 250 steps x 512 prompts x 16 rollouts of about 8k tokens on 96 replicas, AReaL with
-interruption: 2.05 M rollouts, 1.6e10 tokens. Then half the steps, and four times the replicas at the same work.
-Beside each time stands the time of a fixed pure-Python loop right before it, since machines differ.
+interruption: 2.05 M rollouts, 1.6e10 tokens. Then half the steps, and four times the replicas at the same
+work. Beside each time stands the time of a fixed pure-Python loop right before it, since machines differ.
 """
 
 import argparse

@@ -22,7 +22,7 @@ from interfaces.scenario import Resolved, Scenario
 from interfaces.scenario_errors import Shown, brief, explain, suggest
 
 PACKAGE = "scenarios"
-_COMPONENTS = ("hardware", "models", "fits")
+_COMPONENTS = ("hardware", "models", "fits", "measured")
 _KEYS = {"hardware": "cluster.hardware", "models": "model.name"}
 _LARGEST = 2**53
 _T = TypeVar("_T", bound=BaseModel)
