@@ -155,14 +155,14 @@ class Replica:
         self._advance()
         self._report_finished()
         now = self.env.now
+        stop = max(0.0, self._time - now) if self.running else 0.0
         exceptions = dict(action.exceptions)
         for sequence in (*self.running.values(), *self.waiting, *self.away.values()):
             if exceptions.get(sequence.rollout, action.in_flight) in ABORTS:
                 self._remove(sequence)
                 self.report(RolloutAborted(now, sequence.rollout, self.id, sequence.segments))
-        self._enter("load", f"version {action.version}")
+        self._enter("load", f"version {action.version}", after=stop)
         self._next_at = inf
-        stop = max(0.0, self._time - now) if self.running else 0.0
         epoch = self._epoch
         call_later(
             self.env,
@@ -520,14 +520,17 @@ class Replica:
         self._log_clock.append(self._clock)
         self._log_version.append(version)
 
-    def _enter(self, state: str, detail: str) -> None:
+    def _enter(self, state: str, detail: str, *, after: float = 0.0) -> None:
+        """Change the state; the books give the next `after` seconds to the old one."""
         if state == self.state:
             return
         now = self.env.now
         if self.span is not None:
-            self._close_span(now)
+            self._close_span(now + after)
             self._detail = detail
         self.usage.move(now, self.state, state)
+        if after:
+            self.usage.postpone(self.state, state, after)
         self.state = state
 
     def _note_kv_blocked(self) -> None:

@@ -35,6 +35,11 @@ class RolloutUsage:
         self.counts[old] -= 1
         self.counts[new] += 1
 
+    def postpone(self, old: str, new: str, seconds: float) -> None:
+        """The state just changed ends only so many seconds from now."""
+        self.seconds[old] += seconds
+        self.seconds[new] -= seconds
+
     def blame(self, now: float, cause: str) -> None:
         """Idle time has this cause from now on."""
         if cause != self.cause:

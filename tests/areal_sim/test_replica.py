@@ -296,6 +296,7 @@ def test_keep_recompute_prefills_exactly_the_kv_in_use() -> None:
     assert bench.finished == {i: pytest.approx(9 + 2 + 5.8 + 6) for i in (0, 1)}
     assert bench.segments == {i: (Segment(0, 4), Segment(1, 6)) for i in (0, 1)}
     assert bench.reports == [WeightsLoaded(pytest.approx(11.0), 0, 1)]
+    assert bench.usage.by_kind()["load"] == pytest.approx(2.0), "it begins when the running step is over"
 
 
 def test_keep_recompute_prefills_a_shared_prompt_once() -> None:
@@ -334,6 +335,8 @@ def test_aborts_hand_back_what_was_generated(action: InFlight) -> None:
     ]
     assert not bench.finished
     assert bench.usage.recomputed_tokens == 0
+    assert bench.reports[-1] == WeightsLoaded(pytest.approx(9.0 + 2.0), 0, 1)
+    assert bench.usage.by_kind()["load"] == pytest.approx(2.0)
 
 
 def test_a_resumed_rollout_computes_its_context_again_and_generates_only_the_rest() -> None:
