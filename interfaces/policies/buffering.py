@@ -1,5 +1,6 @@
 """Buffering: which ready groups train next, which will never?"""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -63,7 +64,8 @@ class OldestFirst:
 class Bounded:
     """Full batches, oldest first, and no rollout (no counted token) older than the bound: a hard bound.
 
-    Needs a count gate of the same bound in front when it waits: then at most one batch is ever due.
+    Needs a count gate of the same bound in front when it waits: then the oldest batch always keeps every
+    deadline of the others. A newer batch trains before a straggler only while that is so.
     """
 
     max_staleness: int
@@ -99,8 +101,19 @@ class Bounded:
         version = group.oldest_possible_version
         return version is not None and version < oldest
 
-    def _someone_due(self, view: View, due: int, batch: list[Group]) -> bool:
-        """Whether a group that must train in this step is not in the batch."""
+    @staticmethod
+    def _someone_due(view: View, due: int, batch: list[Group]) -> bool:
+        """Whether this batch leaves more groups behind than the steps until their deadlines can take.
+
+        A group of head version v must train within v - due more steps after this one (0: now or never).
+        """
         taken = {group.id for group in batch}
         groups = (*view.running.values(), *view.ready.values())
-        return any(self._too_old(g, due + 1) for g in groups if g.id not in taken)
+        versions = (group.oldest_possible_version for group in groups if group.id not in taken)
+        left = Counter(version for version in versions if version is not None)
+        size, behind = view.config.batch_size, 0
+        for version in sorted(left):
+            behind += left[version]
+            if behind > (version - due) * size:
+                return True
+        return False
