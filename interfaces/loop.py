@@ -84,9 +84,13 @@ class TrainingLoop:
     # ---- facts ----------------------------------------------------------------------------------------
 
     def _on_run_started(self, event: events.RunStarted) -> None:
+        if self.view.pool.replicas or event.version != self.view.version:
+            raise ProtocolError(f"run started at version {event.version}, expected {self.view.version}, once")
         for replica in event.replicas:
             self.view.pool.up(replica, event.version)
         self._check_loads = self._check_training = True
+        if self.view.steps_finished >= self.view.config.steps:
+            self._begin_end("steps")  # restored from after the last step
 
     def _on_rollout_finished(self, event: events.RolloutFinished) -> None:
         rollout = self._leave_replica(event.rollout, event.replica)
