@@ -19,8 +19,9 @@ from interfaces.events import (
     WeightsPublished,
 )
 from interfaces.rollout import Segment, staleness
-from interfaces.statistics import Histogram, quantile
+from interfaces.statistics import Histogram, Lengths, quantile
 from interfaces.telemetry import Usage
+from interfaces.usage import UsageDifference
 
 
 class _Rollout(NamedTuple):
@@ -47,6 +48,8 @@ class Window:
         self.token_staleness = Histogram()
         self.finished_rollouts = 0
         self.finished_tokens = 0
+        self.finished_lengths = Lengths()
+        self.trained_lengths = Lengths()
         self.dropped_rollouts = 0
         self.dropped_tokens = 0
         self.blocked_s: defaultdict[str, float] = defaultdict(float)
@@ -72,7 +75,9 @@ class ReportBuilder:
         self.now = 0.0
         self.steps = 0
         self.step_ends: list[float] = []
-        self.step_rows: list[dict[str, float]] = []
+        self.step_rows: list[dict[str, Any]] = []
+        self._step_usage: Usage | None = None
+        """Totals when the last step ended."""
         self.drops: Counter[str] = Counter()
         self.publish_times: dict[int, float] = {}
         self.ended: str | None = None
@@ -149,6 +154,7 @@ class ReportBuilder:
         window = self.window
         window.finished_rollouts += 1
         window.finished_tokens += tokens
+        window.finished_lengths.add(tokens)
         if rollout_id in self._dropped:
             self._drop(rollout_id, rollout)
         else:
@@ -160,6 +166,7 @@ class ReportBuilder:
         if event.rollout in self._dropped:
             self.window.finished_rollouts += 1
             self.window.finished_tokens += rollout.tokens
+            self.window.finished_lengths.add(rollout.tokens)
             self._drop(event.rollout, rollout)
         else:
             self._partial[event.rollout] = rollout
@@ -194,6 +201,7 @@ class ReportBuilder:
             prompt_tokens, tokens, segments = pop(rollout_id)
             prompts += prompt_tokens
             responses += tokens
+            window.trained_lengths.add(tokens)
             ages[segments[0][0]] += 1
             for segment_version, count in segments:
                 if mask is not None and segment_version < mask:
@@ -220,12 +228,18 @@ class ReportBuilder:
         self._training.clear()
         self.steps += 1
         self.step_ends.append(self.now)
-        self.step_rows.append({
-            "step": float(event.step), "at_s": self.now, "step_time_s": self.now - started,
-            "trained_tokens": float(tokens), "staleness_mean": self.window.staleness.recent_mean(),
-        })  # fmt: skip
+        self.step_rows.append(self._step_row(event.step, self.now - started, tokens))
         if self.steps == self._warmup_steps and self._warmup_steps:
             self._open_window()
+
+    def _step_row(self, step: int, step_time_s: float, tokens: int) -> dict[str, Any]:
+        ages = self.window.staleness.take_recent()
+        used, self._step_usage = UsageDifference(self._last_usage, self._step_usage), self._last_usage
+        return {
+            "step": step, "at_s": self.now, "step_time_s": step_time_s, "trained_tokens": tokens,
+            "staleness_mean": ages.mean(), "staleness_histogram": ages.counts(),
+            "rollout_utilisation": used.busy("rollout_s"), "trainer_utilisation": used.busy("trainer_s"),
+        }  # fmt: skip
 
     def _open_window(self) -> None:
         self._account_blocked()
@@ -245,7 +259,7 @@ class ReportBuilder:
         """Steps in the metrics: those after the warm-up, or all while it is not over."""
         return self.steps - self._warmup_steps if self.steps >= self._warmup_steps else self.steps
 
-    def measured_usage(self) -> "UsageDifference":
+    def measured_usage(self) -> UsageDifference:
         """What was used during the measured steps."""
         return UsageDifference(self._last_usage, self.window.usage)
 
@@ -300,55 +314,18 @@ class ReportBuilder:
                 "admitted": finished_mean,
                 "trained": _ratio(window.trained_response_tokens, window.trained_rollouts),
             },
+            "length_histogram": self._lengths(),
             "discarded_groups": dict(self.drops),
             "generation_throughput_tokens_per_s": _ratio(usage.total("generated_tokens"), span),
+            "per_step": self.step_rows,
         }  # fmt: skip
+
+    def _lengths(self) -> dict[str, Any]:
+        finished, trained = self.window.finished_lengths, self.window.trained_lengths
+        width = max(finished.width(), trained.width())
+        return {"bin_tokens": width, "admitted": finished.counts(width), "trained": trained.counts(width)}
 
 
 def _ratio(part: float, whole: float) -> float | None:
     """None where nothing was measured: never a made-up zero."""
     return part / whole if whole else None
-
-
-class UsageDifference:
-    """Usage of the measured steps: totals at the end minus totals when they began."""
-
-    def __init__(self, end: Usage | None, begin: Usage | None) -> None:
-        self._end, self._begin = end, begin
-
-    def total(self, name: str) -> float:
-        """Of one of the counts in `Usage`."""
-        end: float = getattr(self._end, name) if self._end else 0
-        return end - (getattr(self._begin, name) if self._begin else 0)
-
-    def kv_blocked_s(self) -> float:
-        """Share-free: seconds an average replica had rollouts queued for want of KV."""
-        if self._end is None:
-            return 0.0
-        begin = self._begin.kv_blocked_s if self._begin else 0.0
-        seconds = sum(self.seconds("rollout_s").values())
-        start = self._begin.at if self._begin else 0.0
-        replicas = seconds / (self._end.at - start) if self._end.at > start else 0.0
-        return (self._end.kv_blocked_s - begin) / replicas if replicas else 0.0
-
-    def seconds(self, pool: str) -> dict[str, float]:
-        """Of a pool, by kind."""
-        end: dict[str, float] = getattr(self._end, pool) if self._end else {}
-        begin: dict[str, float] = getattr(self._begin, pool) if self._begin else {}
-        return {kind: value - begin.get(kind, 0.0) for kind, value in end.items()}
-
-    def shares(self, pool: str) -> dict[str, float]:
-        """Of the pool's time, by kind."""
-        seconds = self.seconds(pool)
-        whole = sum(seconds.values())
-        return {kind: value / whole for kind, value in sorted(seconds.items())} if whole > 0 else {}
-
-    def busy(self, pool: str) -> float | None:
-        """Share of the time spent on work: not idle, not loading weights."""
-        shares = self.shares(pool)
-        useful = ("prefill", "decode", "recompute", "train")
-        return sum(share for kind, share in shares.items() if kind in useful) if shares else None
-
-    def idle(self, pool: str) -> dict[str, float]:
-        """Share of the pool's time, by cause."""
-        return {k.removeprefix("idle:"): v for k, v in self.shares(pool).items() if k.startswith("idle:")}

@@ -1,30 +1,28 @@
 """Histograms of small integers and quantiles: all the statistics a report needs, streamed."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 
 class Histogram:
     """Counts of integers, in memory that grows with the distinct values only."""
 
-    __slots__ = ("_counts", "_recent_sum", "_recent_weight")
+    __slots__ = ("_counts", "_recent")
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
-        self._recent_sum = 0.0
-        self._recent_weight = 0
+        self._recent: Counter[int] = Counter()
 
     def add(self, value: int, weight: int = 1) -> None:
         """Count a value `weight` times."""
         self._counts[value] += weight
-        self._recent_sum += value * weight
-        self._recent_weight += weight
+        self._recent[value] += weight
 
-    def recent_mean(self) -> float:
-        """Mean of what was added since the last call; 0 if nothing was."""
-        mean = self._recent_sum / self._recent_weight if self._recent_weight else 0.0
-        self._recent_sum, self._recent_weight = 0.0, 0
-        return mean
+    def take_recent(self) -> "Histogram":
+        """What was added since the last call."""
+        recent = Histogram()
+        recent._counts, self._recent = self._recent, Counter()
+        return recent
 
     def counts(self) -> dict[str, int]:
         """By value, ascending; keys as strings (JSON)."""
@@ -54,6 +52,37 @@ class Histogram:
         return {
             "mean": self.mean(), "p50": self.quantile(0.5), "p95": self.quantile(0.95), "max": self.largest()
         }  # fmt: skip
+
+
+class Lengths:
+    """Histogram of token counts for a chart: at most `MOST` bins, each a power of two wide."""
+
+    FINEST = 32
+    MOST = 64
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: defaultdict[int, int] = defaultdict(int)
+        """By length // FINEST."""
+
+    def add(self, tokens: int) -> None:
+        """Count one length."""
+        self._counts[tokens // self.FINEST] += 1
+
+    def width(self) -> int:
+        """Tokens a bin, so that this histogram has few enough."""
+        width = self.FINEST
+        while max(self._counts, default=0) * self.FINEST >= width * self.MOST:
+            width *= 2
+        return width
+
+    def counts(self, width: int) -> dict[str, int]:
+        """By the first token count of a bin, ascending; keys as strings (JSON)."""
+        bins: Counter[int] = Counter()
+        for finest, count in self._counts.items():
+            bins[finest * self.FINEST // width * width] += count
+        return {str(first): bins[first] for first in sorted(bins)}
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:

@@ -23,10 +23,10 @@ def to_json(value: Any) -> str:
 
 
 def flatten(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as one, keys joined by dots: `step_time_s.mean`. Histograms are left out."""
+    """Nested tables as one, keys joined by dots: `step_time_s.mean`. Histograms and series are left out."""
     flat: dict[str, Any] = {}
     for key, below in value.items():
-        if key == "histogram":
+        if key.endswith("histogram") or isinstance(below, list):
             continue
         if isinstance(below, dict):
             flat |= flatten(below, f"{prefix}{key}.")
