@@ -19,8 +19,8 @@ from small_runs import (
 )
 
 from areal_sim.simulation import Simulation
-from interfaces.actions import Discard, InFlight, Train
-from interfaces.events import Event, RolloutAborted, RolloutFinished, TrainingFinished
+from interfaces.actions import Discard, Generate, InFlight, Train
+from interfaces.events import Event, RolloutAborted, RolloutFailed, RolloutFinished, TrainingFinished
 from interfaces.loop import TrainingLoop
 from interfaces.policies.admission import Concurrency, CountGate
 from interfaces.policies.protocols import Policy
@@ -77,10 +77,10 @@ def unreported(simulation: Simulation) -> int:
     """Tokens on replicas that no event has told of."""
     total = 0
     for replica in simulation.replicas:
-        for sequence in (*replica.running.values(), *replica.waiting, *replica.away.values()):
+        for sequence in (*replica.batch.running.values(), *replica.waiting, *replica.away.values()):
             total += sum(segment.tokens for segment in sequence.segments)
-            if sequence.rollout in replica.running:
-                total += replica._clock - sequence.start_clock
+            if sequence.rollout in replica.batch.running:
+                total += replica.batch.clock - sequence.start_clock
     return total
 
 
@@ -97,7 +97,10 @@ def test_generated_tokens_are_trained_dropped_buffered_or_in_flight(name: str, k
             waiting = sum(
                 tokens(e) for e in simulation._queue if type(e) in (RolloutFinished, RolloutAborted)
             )
-            assert simulation.rollout_usage.generated_tokens == reported + waiting + in_flight
+            assert (
+                sum(replica.batch.generated_tokens for replica in simulation.replicas)
+                == reported + waiting + in_flight
+            )
             seen.append(loop.view.steps_finished)
 
     resolved = scenario(name)
@@ -173,3 +176,74 @@ def test_the_report_counts_what_the_timeline_shows() -> None:
     shares = run.report["time_share"]["rollout"]
     assert sum(shares.values()) == pytest.approx(1.0, rel=1e-9)
     assert shares["load"] == pytest.approx(usage.rollout_s["load"] / (3 * usage.at), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["areal", "areal, not interruptible", "abort, resume", "sync_colocated"])
+def test_they_add_up_when_replicas_stop_die_or_are_slow(name: str) -> None:
+    run = simulate(
+        scenario(
+            name,
+            run={
+                "steps": 12, "evaluation_every_steps": 2, "evaluation_s": 1.3, "evaluation_on": "rollout",
+                "checkpoint_every_steps": 3, "checkpoint_s": 0.4,
+            },
+            faults={
+                "replica": (
+                    {"replica": 0, "at_s": 3.0, "down_s": 2.0},
+                    {"replica": 1, "at_s": 1.0, "slowdown": 2.0, "until_s": 9.0},
+                )
+            },
+        ),
+        policy=BUILT.get(name),
+        cost=COST,
+    )  # fmt: skip
+    last = run.trace.usages[-1]
+    assert last.rollout_s["down"] == pytest.approx(2.0)
+    for usage in run.trace.usages:
+        assert sum(usage.rollout_s.values()) == pytest.approx(3 * usage.at, rel=1e-9)
+    on_tracks: defaultdict[str, float] = defaultdict(float)
+    for span in run.trace.spans:
+        on_tracks[span.track] += span.end - span.start
+    assert max(on_tracks.values()) == pytest.approx(last.at, rel=0.01)
+    assert min(on_tracks.values()) == pytest.approx(last.at, rel=0.01)
+
+
+def test_failed_rollouts_lose_exactly_their_tokens() -> None:
+    """Between generated and reported there is only what failed, and what still runs."""
+    resolved = scenario("areal", faults={"rollout_failure_probability": 0.2})
+    run = simulate(resolved, cost=COST)
+    where = {action.rollout: action for action in run.trace.actions(Generate)}
+    attempts: Counter[int] = Counter()
+    failed = 0
+    for event in run.trace.events(RolloutFailed):
+        action = where[event.rollout]
+        draw = run.simulation.workload.group(action.prompt, attempts[event.rollout])
+        failed += draw.response_tokens[action.member]
+        attempts[event.rollout] += 1
+    reported = sum(tokens(e) for kind in (RolloutFinished, RolloutAborted) for e in run.trace.events(kind))
+    assert failed > 0
+    assert run.trace.usages[-1].generated_tokens == reported + failed
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_death_loses_only_what_was_on_the_replica(name: str) -> None:
+    lost: list[tuple[float, int]] = []
+    trace = Trace()
+
+    def check(loop: TrainingLoop, event: Event) -> None:
+        if type(event) is TrainingFinished:
+            reported = sum(tokens(e) for e, _ in trace.fed_ if type(e) in (RolloutFinished, RolloutAborted))
+            reported += sum(
+                tokens(e) for e in simulation._queue if type(e) in (RolloutFinished, RolloutAborted)
+            )
+            generated = sum(replica.batch.generated_tokens for replica in simulation.replicas)
+            lost.append((loop.view.now, generated - reported - unreported(simulation)))
+
+    resolved = scenario(name, faults={"replica": ({"replica": 1, "at_s": 6.0, "down_s": 5.0},)})
+    simulation = prepare(resolved, policy=BUILT.get(name), cost=COST, watch=check, trace=trace)
+    simulation.run()
+    before = {count for at, count in lost if at < 6.0}
+    after = {count for at, count in lost if at >= 6.0}
+    assert before <= {0}
+    assert len(after) == 1
+    assert max(after) < 16 * 2000
