@@ -393,7 +393,7 @@ def test_the_end_leaves_nothing_behind(name: str) -> None:
     view, ledger = simulation.loop.view, simulation.loop.ledger
     assert report["ended"] == "steps"
     for replica in simulation.replicas:
-        assert not any((replica.running, replica.waiting, replica.away))
+        assert not any((replica.batch.running, replica.waiting, replica.away))
     assert not any((view.running, view.ready, view.training, view.running_rollouts))
     assert not ledger.groups
     assert len(simulation.buffer) == 0
