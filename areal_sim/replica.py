@@ -31,8 +31,9 @@ class Replica:
     """Simulates one engine; reports finished and aborted sequences through `on_finished` and `report`."""
 
     __slots__ = (
-        "_epoch", "_handling", "_kv_blocked_since", "_next_at", "_timer_at", "away", "batch", "cost", "env",
-        "id", "load_s", "max_num_seqs", "on_finished", "report", "state", "track", "usage", "waiting",
+        "_epoch", "_handling", "_kv_blocked_since", "_next_at", "_owed_pause_s", "_timer_at", "away", "batch",
+        "cost", "env", "id", "load_s", "max_num_seqs", "on_finished", "report", "state", "track", "usage",
+        "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +71,8 @@ class Replica:
         self._timer_at = inf
         self._handling = False
         self._kv_blocked_since: float | None = None
+        self._owed_pause_s = 0.0
+        """A pause that waits for the end of a load."""
         self._epoch = 0
         """Rises at death, so that callbacks of an earlier life do nothing."""
 
@@ -98,7 +101,7 @@ class Replica:
         self._advance()
         self._report_stopped()
         now = self.env.now
-        stop = max(0.0, self.batch.time - now) if self.batch.running else 0.0
+        stop = max(0.0, self.batch.time - now)
         exceptions = dict(action.exceptions)
         for sequence in (*self.batch.running.values(), *self.waiting, *self.away.values()):
             if exceptions.get(sequence.rollout, action.in_flight) in ABORTS:
@@ -140,19 +143,23 @@ class Replica:
         self.settle()
 
     def pause(self, seconds: float) -> None:
-        """Stand still for a stop-the-world phase, keeping all KV."""
-        if self.state == "down":
-            return
-        self._advance()
-        if self.state == "idle":
-            self._enter("busy", "")
-        start = self.batch.time
-        self.batch.time += seconds
+        """Stand still for a stop-the-world phase, keeping all KV; after a load, if one is under way."""
+        if self.state == "load":
+            self._owed_pause_s += seconds
+        elif self.state != "down":
+            self._advance()
+            self._stand_still(seconds)
+            self.settle()
+
+    def _stand_still(self, seconds: float) -> None:
+        batch = self.batch
+        self._enter("busy", "")
+        start = batch.time
+        batch.time += seconds
         self.usage.pause_s += seconds
-        self.track.mark("evaluation", start, self.batch.time, "")
-        self.settle()
-        if not self.batch.running:
-            call_later(self.env, self.batch.time - self.env.now, MECHANICS, lambda _: self.settle())
+        self.track.mark("evaluation", start, batch.time, "")
+        if not batch.running:
+            call_later(self.env, batch.time - self.env.now, MECHANICS, lambda _: self.settle())
 
     def account(self) -> None:
         """Book decoding up to now, for the totals; changes nothing else."""
@@ -298,6 +305,9 @@ class Replica:
             self._recompute(in_flight, exceptions)
         else:
             self._enter("idle", self.usage.cause)
+        if self._owed_pause_s:
+            self._stand_still(self._owed_pause_s)
+            self._owed_pause_s = 0.0
         self.report(WeightsLoaded(now, self.id, version))
         self.settle()
 

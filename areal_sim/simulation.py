@@ -214,7 +214,7 @@ class Simulation:
     def _close(self) -> None:
         self._measure()
         for replica in self.replicas:
-            replica.cut_span()
+            replica.track.cut(self.env.now)
         self.trainer_usage.enter(self.env.now, None)
 
     def _result(self, wall_s: float) -> dict[str, Any]:
@@ -331,16 +331,15 @@ class Simulation:
     def _measure(self) -> None:
         for replica in self.replicas:
             replica.account()
-        trainer = self.trainer
-        self._telemetry(
-            usage_record(
-                self.env.now,
-                self.rollout_usage,
-                self.trainer_usage,
-                trainer.trained_tokens,
-                trainer.trained_squared,
-            )
+        record = usage_record(
+            self.env.now,
+            self.rollout_usage,
+            [replica.batch for replica in self.replicas],
+            self.trainer_usage,
+            trained_tokens=self.trainer.trained_tokens,
+            trained_squared_tokens=self.trainer.trained_squared,
         )
+        self._telemetry(record)
 
     def _telemetry(self, record: Telemetry) -> None:
         self.builder.telemetry(record)
@@ -353,7 +352,7 @@ class Simulation:
         if cause != self.rollout_usage.cause:
             for replica in self.replicas:
                 if replica.state == "idle":
-                    replica.cut_span()
+                    replica.track.enter(self.env.now, "idle", cause)
             self.rollout_usage.blame(self.env.now, cause)
 
     def _blame_trainer(self) -> None:

@@ -1,8 +1,9 @@
 """Where the GPU time goes: replicas by state, the trainer by phase, idle time by cause."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from areal_sim.decode_batch import DecodeBatch
 from interfaces.telemetry import Span, Usage
 
 SpanSink = Callable[[Span], None]
@@ -21,11 +22,8 @@ class RolloutUsage:
         self.prefill_s = 0.0
         self.recompute_s = 0.0
         self.pause_s = 0.0
-        self.generated_tokens = 0
         self.prefilled_tokens = 0
         self.recomputed_tokens = 0
-        self.decode_steps = 0
-        self.context_token_steps = 0.0
         self.kv_blocked_s = 0.0
         self.preemptions = 0
 
@@ -105,7 +103,13 @@ class TrainerUsage:
 
 
 def usage_record(
-    now: float, rollout: RolloutUsage, trainer: TrainerUsage, trained_tokens: int, trained_squared: float
+    now: float,
+    rollout: RolloutUsage,
+    batches: Sequence[DecodeBatch],
+    trainer: TrainerUsage,
+    *,
+    trained_tokens: int,
+    trained_squared_tokens: float,
 ) -> Usage:
     """Totals up to now, for the trace and the report."""
     rollout.accrue(now)
@@ -114,13 +118,13 @@ def usage_record(
         at=now,
         rollout_s=rollout.by_kind(),
         trainer_s=dict(trainer.seconds),
-        generated_tokens=rollout.generated_tokens,
+        generated_tokens=sum(batch.generated_tokens for batch in batches),
         prefilled_tokens=rollout.prefilled_tokens,
         recomputed_tokens=rollout.recomputed_tokens,
-        decode_steps=rollout.decode_steps,
-        context_token_steps=rollout.context_token_steps,
+        decode_steps=sum(batch.clock for batch in batches),
+        context_token_steps=sum(batch.context_token_steps for batch in batches),
         trained_tokens=trained_tokens,
-        trained_squared_tokens=trained_squared,
+        trained_squared_tokens=trained_squared_tokens,
         kv_blocked_s=rollout.kv_blocked_s,
         preemptions=rollout.preemptions,
     )

@@ -38,7 +38,7 @@ def measure(sets: list[str]) -> dict[str, float]:
         "unit_s": unit,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "rollouts": float(simulation.loop.ledger.admitted_rollouts),
-        "generated_tokens": float(simulation.rollout_usage.generated_tokens),
+        "generated_tokens": float(sum(r.batch.generated_tokens for r in simulation.replicas)),
         "step_time_s": report["step_time_s"]["mean"],
     }
 

@@ -207,7 +207,7 @@ def test_finish_times_agree_with_a_token_by_token_reference(  # noqa: PLR0917
     found = bench.run(jobs)
     assert found == pytest.approx(expected, rel=1e-9)
     assert bench.usage.preemptions == reference.preemptions
-    assert bench.usage.generated_tokens == sum(job.tokens for job in jobs)
+    assert bench.replica.batch.generated_tokens == sum(job.tokens for job in jobs)
     assert reference.most_kv <= bench.kv
 
 
@@ -281,7 +281,6 @@ def test_a_slowdown_begins_at_the_end_of_the_running_step() -> None:
 def interrupted(action: InFlight | None, *exceptions: tuple[int, InFlight]) -> Bench:
     """Two rollouts of 10 tokens with prompts of 20 and 30; at 3.5 s a load of 2 s; prefill 0.1 s a token."""
     bench = Bench(HandMadeCost(base=lambda _: 1.0, prefill_token_s=0.1), load_s=2.0)
-    bench.replica.start(0)
     bench.submit(0, Job(0, 10, 20))
     bench.submit(1, Job(0, 10, 30))
     bench.load(8.5, 1, action, *exceptions)
@@ -344,7 +343,7 @@ def test_a_resumed_rollout_computes_its_context_again_and_generates_only_the_res
     bench.submit(0, Job(0, 10, 20), done=7)
     bench.env.run()
     assert bench.finished == {0: pytest.approx(27 * 0.1 + 3)}
-    assert bench.usage.generated_tokens == 3
+    assert bench.replica.batch.generated_tokens == 3
     assert bench.usage.recomputed_tokens == 27
 
 
@@ -367,7 +366,7 @@ def test_queued_work_is_aborted_too() -> None:
     aborted = [report for report in bench.reports if type(report) is RolloutAborted]
     assert len(aborted) == 104
     assert sum(segment.tokens for report in aborted for segment in report.segments) == 4 * 6
-    assert not bench.replica.running
+    assert not bench.replica.batch.running
     assert not bench.replica.waiting
 
 
