@@ -71,7 +71,7 @@ def test_the_core_loads_neither_simulator_nor_tensors(module: str) -> None:
 
 def test_the_core_reads_no_clock_and_no_randomness() -> None:
     for path in sorted((ROOT / "interfaces").glob("*.py")) + sorted(
-        (ROOT / "interfaces/policies").glob("*.py")
+        (ROOT / "interfaces/policies").rglob("*.py")
     ):
         assert not set(imported(path)) & {"time", "random", "asyncio", "threading", "socket"}, name_of(path)
 

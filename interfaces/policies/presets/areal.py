@@ -1,28 +1,19 @@
-"""Named systems as products of the five decisions."""
+"""AReaL and the schedules it is compared with: synchronous, one step off, soft and strict bounds."""
 
 from dataclasses import dataclass
 from math import inf
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from interfaces.actions import InFlight
 from interfaces.policies.admission import All, Concurrency, CountGate
 from interfaces.policies.buffering import Bounded, OldestFirst, Straggler
 from interfaces.policies.capacity import FixedPools
 from interfaces.policies.dispatch import GroupAffinity
+from interfaces.policies.presets.common import Groups, Staleness, StalenessOrInf, in_flight
 from interfaces.policies.protocols import Buffering, Guarantees, Policy
 from interfaces.policies.registry import register
 from interfaces.policies.sync import EveryStep
 from interfaces.view import LoopConfig
-
-Staleness = Annotated[int, Field(ge=0)]
-StalenessOrInf = Annotated[float, Field(ge=0)]
-Groups = Annotated[int, Field(ge=1)]
-
-
-def _in_flight(action: InFlight) -> frozenset[InFlight]:
-    return frozenset({action})
 
 
 @register("sync")
@@ -42,7 +33,7 @@ class Sync:
             buffering=OldestFirst(self.filter_zero_variance),
             capacity=FixedPools(),
             guarantees=Guarantees(0, hard=True, single_version=True, no_drops=not self.filter_zero_variance),
-            in_flight=_in_flight(InFlight.DRAIN),
+            in_flight=in_flight(InFlight.DRAIN),
             min_outstanding_groups=config.batch_size,
         )
 
@@ -64,7 +55,7 @@ class SyncColocated:
             buffering=OldestFirst(self.filter_zero_variance),
             capacity=FixedPools(colocated=True),
             guarantees=Guarantees(0, hard=True, single_version=True, no_drops=not self.filter_zero_variance),
-            in_flight=_in_flight(InFlight.DRAIN),
+            in_flight=in_flight(InFlight.DRAIN),
             min_outstanding_groups=config.batch_size,
         )
 
@@ -89,7 +80,7 @@ class OneStepOff:
             buffering=Bounded(1, Straggler.WAIT, self.filter_zero_variance),
             capacity=FixedPools(),
             guarantees=Guarantees(1, hard=True, single_version=True, no_drops=not self.filter_zero_variance),
-            in_flight=_in_flight(InFlight.DRAIN),
+            in_flight=in_flight(InFlight.DRAIN),
             min_outstanding_groups=config.batch_size,
         )
 
@@ -176,6 +167,6 @@ def _areal(  # noqa: PLR0917
         buffering=buffering,
         capacity=FixedPools(),
         guarantees=guarantees,
-        in_flight=_in_flight(action),
+        in_flight=in_flight(action),
         min_outstanding_groups=config.batch_size,
     )
