@@ -28,7 +28,7 @@ class Profile(NamedTuple):
 
 
 PROFILES: dict[str, Profile] = {
-    "dev": Profile(250, 40),
+    "dev": Profile(150, 40),
     "ci": Profile(1000, 50),
     "nightly": Profile(5000, 80),
 }

@@ -1,4 +1,4 @@
-"""What an action does to the model, and whether it may be asked for: failures are the policy's or the core's."""
+"""What an action does to the model, and whether it may be asked for (else: a fault of policy or core)."""
 
 from collections.abc import Callable
 from typing import Any
