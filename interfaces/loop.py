@@ -88,7 +88,7 @@ class TrainingLoop:
             raise ProtocolError(f"run started at version {event.version}, expected {self.view.version}, once")
         for replica in event.replicas:
             self.view.pool.up(replica, event.version)
-        self._check_loads = self._check_training = True
+        self._check_expiry = self._check_loads = self._check_training = True
         if self.view.steps_finished >= self.view.config.steps:
             self._begin_end("steps")  # restored from after the last step
 
