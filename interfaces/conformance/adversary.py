@@ -49,9 +49,12 @@ class Flight:
 class Adversary:
     """Carries actions out by remembering them; its methods report the outcomes in any order."""
 
+    BEFORE = -1.0
+    """The time before the first event."""
+
     def __init__(self, monitor: Monitor, replicas: int) -> None:
         self.monitor = monitor
-        self.now = -1.0
+        self.now = self.BEFORE
         self.version = dict.fromkeys(range(replicas), monitor.loop.view.version)
         """What each replica serves."""
         self.dead: set[int] = set()
@@ -245,7 +248,7 @@ class Adversary:
         self.monitor.kill_and_restore(saved)
         self._clear()
         self.dead.clear()
-        self.now = -1.0
+        self.now = self.BEFORE
         self.version = dict.fromkeys(self.version, self.monitor.loop.view.version)
         self.start()
 

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from interfaces import actions
 from interfaces.actions import ABORTS, Action, InFlight
 from interfaces.conformance.adversary import Adversary, Flight
-from interfaces.conformance.invariants import Monitor
+from interfaces.conformance.invariants import Monitor, Saved
 
 
 def _one(prompt: int, member: int) -> int:  # noqa: ARG001
@@ -40,9 +40,10 @@ class Durations:
 class Timed(Adversary):
     """Carries actions out in the order of their due times."""
 
+    BEFORE = 0.0
+
     def __init__(self, monitor: Monitor, replicas: int, durations: Durations | None = None) -> None:
         super().__init__(monitor, replicas)
-        self.now = 0.0
         self.durations = durations or Durations()
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -53,6 +54,11 @@ class Timed(Adversary):
 
     def _tick(self) -> float:
         return self.now
+
+    def kill(self, saved: Saved | None) -> None:
+        """The process dies and starts again at time 0; nothing that was under way comes."""
+        self._heap.clear()
+        super().kill(saved)
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         """Do something at a later time."""
