@@ -311,7 +311,7 @@ class TrainingLoop:
         if view.prompts_left or view.running:
             return None
         if view.ready and view.config.last_batch == "train":
-            return Batch(list(view.ready.values()))
+            return Batch(list(view.ready.values()), self.policy.guarantees.mask_below(view.next_step_version))
         self._begin_end("data")
         return None
 

@@ -120,6 +120,12 @@ class Guarantees:
     no_drops: bool = True
     """Whether every admitted group that does not fail is trained."""
 
+    def mask_below(self, step_version: PolicyVersion) -> PolicyVersion | None:
+        """Oldest version whose tokens may count in a step; None unless the bound is one on tokens."""
+        if not self.per_token or self.max_staleness is None:
+            return None
+        return step_version - int(self.max_staleness)
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
