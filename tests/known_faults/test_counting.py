@@ -160,3 +160,13 @@ def test_a_rollout_of_three_versions_is_as_old_as_its_oldest_token():
     loop.feed(events.RolloutFinished(1.0, 0, 0, 1, segments, 0.5, 1.0))
     group = next(iter(loop.view.training.values()))
     assert (group.head_version, group.rollouts[0].response_tokens) == (0, 3)
+
+
+@pytest.mark.parametrize("rule", ["wait", "drop", "requeue", "mask"])
+def test_last_incomplete_batch_keeps_the_bound_too(rule):
+    # found by this kit: what the data no longer fill was trained without the mask
+    shape = config(2, steps=99, dataset_size=9, last_batch="train")
+    straggler = Durations(tokens=lambda prompt, member: 20 if prompt == 1 else 1)
+    backend = timed(ArealStrict(1, 9, straggler=rule).build(shape), shape, straggler)
+    backend.run()
+    assert backend.monitor.loop.ended == "data"
