@@ -128,6 +128,7 @@ class Replica:
         self.waiting.clear()
         self.away.clear()
         self._next_at = inf
+        self._owed_pause_s = 0.0
         self._note_kv_blocked()
 
     def revive(self, version: PolicyVersion) -> None:

@@ -23,10 +23,10 @@ class Track:
         self.kind, self.detail = kind, detail
 
     def mark(self, kind: str, start: float, end: float, detail: str) -> None:
-        """Between start and end it does this instead."""
-        if self._sink is not None and end > start:
+        """Between start and end it does this instead; what was marked before stays (a death in a prefill)."""
+        if self._sink is not None and end > max(start, self._from):
             self.cut(start)
-            self._sink(Span(start, end, self._name, kind, detail))
+            self._sink(Span(max(start, self._from), end, self._name, kind, detail))
             self._from = end
 
     def cut(self, at: float) -> None:

@@ -54,12 +54,22 @@ class RolloutUsage:
                     self.seconds[f"idle:{self.cause}" if state == "idle" else state] += count * elapsed
 
     def by_kind(self) -> dict[str, float]:
-        """Replica-seconds so far by kind."""
+        """Replica-seconds so far by kind.
+
+        Prefill, pauses and postponed loads are booked when they begin. What of that lies ahead (never more
+        than one stretch a replica) is taken back, so that the kinds add up to the time gone by.
+        """
         seconds = dict(self.seconds)
         busy = seconds.pop("busy", 0.0)
+        for state, value in seconds.items():
+            if value < 0.0:
+                seconds[state] = 0.0
+                busy += value
         explicit = {"prefill": self.prefill_s, "recompute": self.recompute_s, "evaluation": self.pause_s}
-        seconds |= {kind: value for kind, value in explicit.items() if value}
-        seconds["decode"] = max(0.0, busy - sum(explicit.values()))
+        booked = sum(explicit.values())
+        share = min(1.0, busy / booked) if booked else 1.0
+        seconds |= {kind: share * value for kind, value in explicit.items() if value}
+        seconds["decode"] = max(0.0, busy - booked)
         return seconds
 
 
