@@ -1,6 +1,7 @@
 """Admission: how many groups may start now?"""
 
 from dataclasses import dataclass
+from math import inf
 
 from interfaces.policies.protocols import Admission, Quota
 from interfaces.view import View
@@ -50,6 +51,61 @@ class QueueRoom:
     def quota(self, view: View) -> Quota:
         """Groups below the limit."""
         return Quota(self.max_untaken - view.untaken, "buffer_full")
+
+
+@dataclass(frozen=True, slots=True)
+class NotYetTrained:
+    """At most so many groups are admitted and not yet trained: a batch keeps its slots while it trains."""
+
+    max_groups_held: float
+
+    def quota(self, view: View) -> Quota:
+        """Groups below the limit."""
+        return Quota(self.max_groups_held - view.untaken - len(view.training), "buffer_full")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyRoom:
+    """Nothing starts while so many groups are ready; what runs already may still join them (a soft limit)."""
+
+    max_waiting: float
+
+    def quota(self, view: View) -> Quota:
+        """All or nothing."""
+        return Quota(inf if len(view.ready) < self.max_waiting else 0, "buffer_full")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchBarrier:
+    """One batch at a time, under the newest weights: the next starts when the last is finished, all of it."""
+
+    def quota(self, view: View) -> Quota:
+        """A batch, or nothing while any group runs or the replicas wait for newer weights."""
+        if view.running or view.serving_version < view.version:
+            return Quota(0, "batch_barrier")
+        return Quota(view.config.batch_size, "batch_barrier")
+
+
+@dataclass(frozen=True, slots=True)
+class AllServing:
+    """Nothing starts while a replica drains or loads: a weight sync is a barrier for the whole pool."""
+
+    def quota(self, view: View) -> Quota:
+        """All or nothing."""
+        return Quota(0 if view.pool.closed else inf, "weight_sync")
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """So many groups compete in a round, those left over from the last one included."""
+
+    groups_per_round: float
+
+    def quota(self, view: View) -> Quota:
+        """What the round lacks; nothing between the end of a round and the load of the new weights."""
+        if view.training or view.role != "generate" or view.serving_version < view.version:
+            return Quota(0, "round")
+        return Quota(self.groups_per_round - view.untaken, "round")
 
 
 @dataclass(frozen=True, slots=True)

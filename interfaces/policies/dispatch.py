@@ -55,3 +55,37 @@ class GroupAffinity(LeastLoaded):
                     return replica
                 break
         return LeastLoaded.place(self, view, rollout)
+
+
+@dataclass(frozen=True, slots=True)
+class InRounds(LeastLoaded):
+    """Nothing starts, and nothing that was aborted goes on, from the end of a round to the newest weights."""
+
+    def place(self, view: View, rollout: Rollout) -> Replica | None:
+        """The least loaded replica, if it has the newest weights and the trainer holds no batch."""
+        if view.training:
+            return None
+        replica = LeastLoaded.place(self, view, rollout)
+        return replica if replica is not None and replica.version == view.version else None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBudget(LeastLoaded):
+    """Every rollout may generate so many tokens an iteration; what is unfinished waits for the next one."""
+
+    tokens_per_iteration: int = 1024
+
+    def priority(self, view: View, rollout: Rollout) -> float:  # noqa: ARG002
+        """Those without tokens first: what waits for the next iteration must not stop what starts in this."""
+        return 1.0 if rollout.response_tokens else 0.0
+
+    def place(self, view: View, rollout: Rollout) -> Replica | None:
+        """The least loaded replica, unless the budget is spent and something is there to train on."""
+        replica = LeastLoaded.place(self, view, rollout)
+        if replica is None or not rollout.response_tokens or not view.ready:
+            return replica
+        return replica if rollout.tail_version < replica.version else None
+
+    def token_budget(self, view: View, rollout: Rollout) -> int | None:  # noqa: ARG002
+        """The same for all."""
+        return self.tokens_per_iteration

@@ -36,3 +36,14 @@ class EveryStep:
     def on_batch_taken(self, view: View) -> InFlight | None:  # noqa: ARG002
         """Work in flight goes on."""
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class StopAtBatch(EveryStep):
+    """Rounds: the moment a batch is taken, what is still in flight is aborted in the way `at_batch` says."""
+
+    at_batch: InFlight = InFlight.ABORT_RESUME
+
+    def on_batch_taken(self, view: View) -> InFlight | None:  # noqa: ARG002
+        """The round is over."""
+        return self.at_batch

@@ -11,6 +11,7 @@ StalenessOrInf = Annotated[float, Field(ge=0)]
 Groups = Annotated[int, Field(ge=1)]
 Positive = Annotated[int, Field(ge=1)]
 Factor = Annotated[float, Field(ge=1)]
+Ratio = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
 
 
