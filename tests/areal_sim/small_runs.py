@@ -70,12 +70,12 @@ def lognormal(mean: float, sigma: float) -> dict[str, Any]:
 class HandMadeCost:
     """Decode `base(n) + g * context`; everything else constant (prefill per token)."""
 
-    base: Callable[[int], float] = lambda n: 0.01  # noqa: ARG005
+    base: Callable[[int], float] = lambda n: 0.01
     decode_per_context_token_s: float = 0.0
     prefill_token_s: float = 0.0
-    train: Callable[[Ints], float] = lambda lengths: 1.0  # noqa: ARG005
+    train: Callable[[Ints], float] = lambda lengths: 1.0
     publish: float = 0.0
-    load: Callable[[int], float] = lambda replicas: 0.0  # noqa: ARG005
+    load: Callable[[int], float] = lambda replicas: 0.0
     switch: float = 0.0
     provenance: str = "the test"
     floor: None = None
