@@ -96,7 +96,11 @@ def _cleaned(violation: InvariantViolation, target: Target) -> InvariantViolatio
     """Without Hypothesis's own notes; with the snippet."""
     violation.__notes__ = []
     violation.__traceback__ = None
-    if violation.config is not None and all(step.state is None for step in violation.history):
+    if (
+        violation.config is not None
+        and not violation.excerpt
+        and all(step.state is None for step in violation.history)
+    ):
         violation.snippet = snippet(violation, target, violation.config)
     return violation
 

@@ -13,6 +13,10 @@ from interfaces.rollout import PolicyVersion
 from interfaces.view import LoopConfig
 
 
+EXCUSED = ("failed", "run_end")
+"""Reasons for which a group may be discarded although a policy promises to drop nothing."""
+
+
 class Intents:
     """Feeds actions into the books."""
 
@@ -151,6 +155,14 @@ class Intents:
                 1, "one group is discarded, once, before it trains", seen, "buffering: credit returned twice"
             )
             return
+        if self.guarantees.no_drops and action.reason not in EXCUSED:
+            seen = f"prompt {group.prompt} is discarded ({action.reason})"
+            self._fail(
+                1,
+                "nothing is dropped, as declared",
+                seen,
+                "buffering or sync: drops, or Guarantees.no_drops is wrong",
+            )
         books.discard(group, action.reason)
 
     # ---- weights, roles, the end ----------------------------------------------------------------------

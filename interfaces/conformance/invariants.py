@@ -3,7 +3,7 @@
 import copy
 import json
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from interfaces.actions import Action
@@ -16,6 +16,9 @@ from interfaces.errors import TestbedError
 from interfaces.events import Event
 from interfaces.loop import TrainingLoop
 from interfaces.snapshot import restore, snapshot
+
+EXCERPT = 10
+"""Steps shown of a long run in which only some matter."""
 
 LEDGER = "the core's books: a transition was counted twice or not at all"
 
@@ -109,13 +112,33 @@ class Monitor:
         self.history.append(Step(None, (), self.books.version, None, state))
         self._now = None
 
-    def report(self, number: int, expected: str, seen: str, likely_cause: str) -> None:
+    def report(
+        self,
+        number: int,
+        expected: str,
+        seen: str,
+        likely_cause: str,
+        about: Callable[[Step], bool] | None = None,
+    ) -> None:
         """Raise what a driver of this monitor found out, unless that law is ignored.
+
+        Args:
+            number: of the law.
+            expected: what should have been seen.
+            seen: what was.
+            likely_cause: where to look first.
+            about: which steps tell the story (the first few are shown); default: the whole history.
 
         Raises:
             InvariantViolation: with the history so far.
         """
-        self._fail(number, expected, seen, likely_cause)
+        try:
+            self._fail(number, expected, seen, likely_cause)
+        except InvariantViolation as violation:
+            if about is not None:
+                violation.history = [step for step in violation.history if about(step)][:EXCERPT]
+                violation.excerpt = True
+            raise
 
     # ---- checks ---------------------------------------------------------------------------------------
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
-from interfaces.actions import Generate
+from interfaces.actions import Discard, Generate
 from interfaces.conformance.invariants import Monitor
 from interfaces.conformance.target import Target
 from interfaces.conformance.timed import Durations, Timed
+from interfaces.conformance.violation import Step
 from interfaces.loop import TrainingLoop
 from interfaces.view import LoopConfig
 
@@ -55,7 +57,8 @@ def check_tightness(target: Target, loop_class: type[TrainingLoop] = TrainingLoo
     if monitor.max_staleness_seen < bound:
         seen = f"at most {monitor.max_staleness_seen}"
         cause = "admission: the gate is tighter than declared, off by one or counting something twice"
-        monitor.report(15, f"staleness reaches the declared bound {bound:g}", seen, cause)
+        expected = f"staleness reaches the declared bound {bound:g}"
+        monitor.report(15, expected, seen, cause, lambda step: step.staleness is not None)
 
 
 def check_credit(target: Target, loop_class: type[TrainingLoop] = TrainingLoop) -> None:
@@ -71,7 +74,8 @@ def check_credit(target: Target, loop_class: type[TrainingLoop] = TrainingLoop) 
     if late < early:
         seen = f"{late} from version {2 * STEPS // 3} on"
         cause = "credit of failed, filtered or expired groups is not returned"
-        monitor.report(1, f"up to {early} rollouts start within a version, as early in the run", seen, cause)
+        expected = f"up to {early} rollouts start within a version, as early in the run"
+        monitor.report(1, expected, seen, cause, lambda step: any(type(a) is Discard for a in step.answer))
 
 
 def _peak(monitor: Monitor, first: int, last: int) -> int:
@@ -109,4 +113,17 @@ def check_starvation(target: Target, loop_class: type[TrainingLoop] = TrainingLo
             cause = (
                 "sync: long rollouts are restarted at every load; or buffering: the oldest groups never go"
             )
-            monitor.report(6, expected, seen, cause)
+            monitor.report(6, expected, seen, cause, partial(_concerns, _rollouts_of(monitor, waiting[0])))
+
+
+def _rollouts_of(monitor: Monitor, prompt: int) -> set[int]:
+    """Rollouts that were started for a prompt."""
+    starts = (action for step in monitor.history for action in step.answer if type(action) is Generate)
+    return {action.rollout for action in starts if action.prompt == prompt}
+
+
+def _concerns(rollouts: set[int], step: Step) -> bool:
+    """Whether a step is about one of these rollouts."""
+    if step.event is not None and getattr(step.event, "rollout", None) in rollouts:
+        return True
+    return any(getattr(action, "rollout", None) in rollouts for action in step.answer)

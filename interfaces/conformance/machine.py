@@ -191,16 +191,21 @@ def finish_fairly(backend: Adversary) -> None:
     for replica in sorted(backend.dead):
         if not backend.ended:
             backend.revive(replica, newest=True)
+    view = monitor.loop.view
+    hopeless, steps = 4 + view.untaken + view.discarded_groups, view.steps_finished
     for _ in range(rounds):
         if backend.ended:
             return
         if not backend.step_fairly() and not backend.ended:
             break
-    view = monitor.loop.view
+        if view.steps_finished > steps:
+            hopeless, steps = 4 + view.untaken + view.discarded_groups, view.steps_finished
+        if view.discarded_groups > hopeless:
+            break
     if not backend.ended:
         monitor.report(
             6,
-            f"the run ends within {rounds} rounds in which everything that is owed is answered",
+            "the run goes on, and ends, when everything that is owed is answered in turn",
             f"{view.steps_finished} of {config.steps} steps, {view.discarded_groups} groups discarded",
             "a livelock: work is thrown away and done again, or the end waits for something that never comes",
         )

@@ -26,7 +26,8 @@ def tell(violation: InvariantViolation) -> str:
     if violation.context:
         parts.append(f"  run:          {violation.context}")
     if violation.history:
-        parts += ["", table(violation.history)]
+        note = ["(the steps that matter, of a longer run)"] if violation.excerpt else []
+        parts += ["", *note, table(violation.history)]
     if violation.snippet:
         parts += ["", "replay it with:", "", violation.snippet]
     return "\n".join(parts)

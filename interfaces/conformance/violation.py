@@ -88,6 +88,8 @@ class InvariantViolation(TestbedError, AssertionError):  # noqa: N818 (the word 
         self.likely_cause = likely_cause
         self.history: Sequence[Step] = ()
         """The events up to the violation (of a trace: the last few)."""
+        self.excerpt = False
+        """Whether the history holds only the steps that matter."""
         self.snippet = ""
         """Python that replays it."""
         self.context = ""
