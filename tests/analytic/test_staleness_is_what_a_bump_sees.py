@@ -25,7 +25,7 @@ POLICIES = {
 @pytest.mark.parametrize("replicas", [1, 3])
 @pytest.mark.parametrize("name", POLICIES)
 def test_mean_staleness_is_the_untaken_before_a_bump(name: str, replicas: int) -> None:
-    """In a steady state as many groups enter the window half-way as leave it half-way: 0.5 % over 300 steps."""
+    """In a steady state as many groups enter the window as leave it half-way: 0.5 % over 300 steps."""
     size, warmup, steps = 16, 20, 320
     untaken: list[int] = []
 
