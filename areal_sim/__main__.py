@@ -5,6 +5,7 @@ import sys
 import typer
 
 from areal_sim.commands.compare import compare
+from areal_sim.commands.report import report
 from areal_sim.commands.run import run
 from areal_sim.commands.scenarios import scenarios
 from areal_sim.commands.sweep import sweep
@@ -21,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (run, compare, sweep, trace, validate, scenarios):
+for command in (run, compare, sweep, report, trace, validate, scenarios):
     app.command()(command)
 
 

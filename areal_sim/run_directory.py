@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from interfaces.errors import TestbedError, TraceError
+from interfaces.run_files import PAGE, REPORT, SCENARIO, TRACE, TRACE_PART
 from interfaces.trace import Header, TraceWriter
 
-SCENARIO, REPORT, TRACE = "scenario.json", "report.json", "trace.jsonl.gz"
-_PARTS = {SCENARIO: "scenario.json.part", REPORT: "report.json.part", TRACE: "trace.part.jsonl.gz"}
+_PARTS = {
+    SCENARIO: "scenario.json.part", REPORT: "report.json.part", TRACE: TRACE_PART, PAGE: "report.html.part"
+}  # fmt: skip
 _KNOWN = {*_PARTS, *_PARTS.values()}
 
 
@@ -90,6 +92,11 @@ class RunDirectory:
         with writing(self.path / TRACE):
             self._writer = TraceWriter(self.path / _PARTS[TRACE], header)
         return self._writer
+
+    @property
+    def trace_part(self) -> Path:
+        """Where another process may write the trace; `commit` takes it."""
+        return self.path / TRACE_PART
 
     def commit(self) -> None:
         """Close the trace and replace the earlier run; a file this run does not have goes away."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from areal_sim.commands.options import Jobs, Json, Out, ScenarioList, Seed, Sets, with_seed
+from areal_sim.commands.options import Jobs, Json, Out, ScenarioList, Seed, Sets, Trace, with_seed
 
 if TYPE_CHECKING:
     from areal_sim.commands.simulate import Outcome
@@ -22,6 +22,7 @@ def compare(  # noqa: PLR0917
     seed: Seed = None,
     as_json: Json = False,
     jobs: Jobs = None,
+    trace: Trace = None,
 ) -> None:
     """Simulate scenarios side by side: speedup, step time and where the time goes.
 
@@ -29,10 +30,9 @@ def compare(  # noqa: PLR0917
 
     [bold]areal-sim compare a.toml b.toml --set run.steps=40 --out runs/a_b[/]
     """
-    from areal_sim.commands.output import to_json
+    from areal_sim.commands.recording import traced
     from areal_sim.commands.simulate import attempt_all
     from areal_sim.commands.simulate import validate as check
-    from areal_sim.run_directory import write_atomically
     from interfaces.scenario_file import load
 
     if len(scenarios) < 2:
@@ -40,11 +40,11 @@ def compare(  # noqa: PLR0917
     points = [load(name, with_seed(sets, seed)) for name in scenarios]
     for point in points:
         check(point)
-    places = (
-        [_place(out, number, name) for number, name in enumerate(scenarios, 1)] if out is not None else []
-    )
+    places = [_place(out, number, name) for number, name in enumerate(scenarios, 1)] if out else []
+    recorded = [bool(places) and traced(point, trace) for point in points]
     try:
-        outcomes = attempt_all(points, jobs, "scenarios")
+        files = [place.trace_part if it else None for place, it in zip(places, recorded, strict=False)]
+        outcomes = attempt_all(points, jobs, "scenarios", files)
         reports = _reports(outcomes)
         _show(scenarios, reports, as_json)
         for place, point, report in zip(places, points, reports, strict=False):
@@ -53,7 +53,7 @@ def compare(  # noqa: PLR0917
         for place in places:
             place.abandon()
     if out is not None:
-        write_atomically(out / "compare.json", to_json(_as_data(scenarios, reports)))
+        _write_comparison(out, places, _as_data(scenarios, reports))
         typer.echo(f"written: {out}", err=as_json)
 
 
@@ -74,8 +74,9 @@ def _reports(outcomes: "list[Outcome | None]") -> list[dict[str, Any]]:
 
 
 def _show(names: list[str], reports: list[dict[str, Any]], as_json: bool) -> None:
+    from areal_report.figures import ratio_to
     from areal_sim.commands.output import to_json
-    from areal_sim.commands.tables import compare_table, console, ratio_to
+    from areal_sim.commands.tables import compare_table, console
 
     ratios = [ratio_to(report, reports[0]) for report in reports]
     if as_json:
@@ -85,7 +86,7 @@ def _show(names: list[str], reports: list[dict[str, Any]], as_json: bool) -> Non
 
 
 def _as_data(names: list[str], reports: list[dict[str, Any]]) -> dict[str, Any]:
-    from areal_sim.commands.tables import ratio_to
+    from areal_report.figures import ratio_to
 
     rows = [
         {"name": name, "ratio_to_first": ratio_to(report, reports[0]), "report": report}
@@ -102,9 +103,19 @@ def _place(out: Path, number: int, name: str) -> "RunDirectory":
 
 def _write(place: "RunDirectory", point: "Resolved", report: dict[str, Any]) -> None:
     from areal_sim.commands.output import to_json
-    from areal_sim.run_directory import REPORT, SCENARIO
+    from interfaces.run_files import REPORT, SCENARIO
     from interfaces.scenario_file import to_json as scenario_json
 
     place.write(SCENARIO, scenario_json(point) + "\n")
     place.write(REPORT, to_json(report))
     place.commit()
+
+
+def _write_comparison(out: Path, places: "list[RunDirectory]", data: dict[str, Any]) -> None:
+    from areal_sim.commands.output import to_json
+    from areal_sim.commands.report import write_page
+    from areal_sim.run_directory import write_atomically
+    from interfaces.run_files import COMPARISON, PAGE
+
+    write_atomically(out / COMPARISON, to_json(data))
+    write_page([place.path for place in places], out / PAGE)

@@ -44,6 +44,12 @@ class TraceKind(StrEnum):
     summary = "summary"
 
 
+Trace = Annotated[
+    TraceKind | None,
+    typer.Option("--trace", help="What --out keeps; default: full up to 300k rollouts.", show_default=False),
+]
+
+
 def with_seed(sets: list[str], seed: int | None) -> list[str]:
     """`sets`, with the seed last so that it wins."""
     return sets if seed is None else [*sets, f"run.seed={seed}"]

@@ -14,9 +14,9 @@ PATIENCE_S = 2.0
 
 
 class Bar:
-    """A progress bar with the time left; use it as a context manager."""
+    """A progress bar with the time left, if the total is known; use it as a context manager."""
 
-    def __init__(self, what: str, total: int) -> None:
+    def __init__(self, what: str, total: int | None) -> None:
         self._what, self._total = what, total
         self._started = time.monotonic()
         self._shown = sys.stderr.isatty()

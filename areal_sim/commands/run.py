@@ -2,19 +2,16 @@
 
 # ruff: noqa: PLC0415 - imports in functions: --help and bad input must answer at once
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from areal_sim.commands.options import Json, Out, ScenarioArgument, Seed, Sets, TraceKind, with_seed
+from areal_sim.commands.options import Json, Out, ScenarioArgument, Seed, Sets, Trace, TraceKind, with_seed
 
 if TYPE_CHECKING:
     from areal_sim.run_directory import RunDirectory
     from interfaces.scenario import Resolved
     from interfaces.trace import TraceWriter
-
-FULL_TRACE_ROLLOUTS = 300_000
-"""A run of more rollouts is traced only on request: its trace would be hundreds of megabytes."""
 
 
 def run(  # noqa: PLR0917
@@ -23,10 +20,7 @@ def run(  # noqa: PLR0917
     out: Out = None,
     seed: Seed = None,
     as_json: Json = False,
-    trace: Annotated[
-        TraceKind | None,
-        typer.Option(help="What --out keeps; default: full up to 300k rollouts.", show_default=False),
-    ] = None,
+    trace: Trace = None,
 ) -> None:
     """Simulate one scenario and print what it predicts.
 
@@ -34,8 +28,10 @@ def run(  # noqa: PLR0917
 
     [bold]areal-sim run my.toml --set policy.max_staleness=8 --out runs/a[/]
     """
+    from areal_sim.commands.report import write_page
     from areal_sim.commands.simulate import INTERRUPTED
     from areal_sim.run_directory import RunDirectory
+    from interfaces.run_files import PAGE
     from interfaces.scenario_file import load
 
     if trace is TraceKind.full and out is None:
@@ -44,6 +40,8 @@ def run(  # noqa: PLR0917
     directory = RunDirectory(out) if out is not None else None
     report = _simulate(resolved, directory, trace)
     _show(report, resolved, directory, as_json)
+    if out is not None:
+        write_page([out], out / PAGE)
     if report["partial"] and report["ended"] is None:
         raise typer.Exit(INTERRUPTED)
 
@@ -54,8 +52,9 @@ def _simulate(
     """Run it; whatever happens, the directory is left whole."""
     from areal_sim.commands.output import to_json
     from areal_sim.commands.simulate import complete, identity
-    from areal_sim.run_directory import REPORT, SCENARIO, writing
+    from areal_sim.run_directory import writing
     from interfaces.errors import StallError
+    from interfaces.run_files import REPORT, SCENARIO
     from interfaces.scenario_file import to_json as scenario_json
 
     if directory is None:
@@ -79,7 +78,7 @@ def _simulate(
 
 
 def _run(resolved: "Resolved", writer: "TraceWriter | None") -> dict[str, Any]:
-    from areal_sim.commands.numbers import seconds
+    from areal_report.numbers import seconds
     from areal_sim.commands.progress import Bar
     from areal_sim.commands.simulate import stop_on_interrupt
     from areal_sim.simulation import Simulation
@@ -93,24 +92,9 @@ def _run(resolved: "Resolved", writer: "TraceWriter | None") -> dict[str, Any]:
 
 
 def _writer(resolved: "Resolved", directory: "RunDirectory", trace: TraceKind | None) -> "TraceWriter | None":
-    import json
-    from importlib.metadata import version
+    from areal_sim.commands.recording import header, traced
 
-    from interfaces.scenario_file import to_json as scenario_json
-    from interfaces.trace import SCHEMA, Header
-
-    work = resolved.scenario.workload
-    rollouts = resolved.scenario.run.steps * work.batch_size * work.group_size
-    if trace is None and rollouts > FULL_TRACE_ROLLOUTS:
-        typer.echo(
-            f"note: about {rollouts:,} rollouts: no full trace; ask for it with --trace full", err=True
-        )
-        return None
-    if trace is TraceKind.summary:
-        return None
-    seed = resolved.scenario.run.seed
-    scenario = json.loads(scenario_json(resolved))
-    return directory.trace(Header(SCHEMA, "sim", seed, scenario, version("areal-testbed")))
+    return directory.trace(header(resolved)) if traced(resolved, trace) else None
 
 
 def _show(

@@ -9,13 +9,18 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from areal_sim.commands.progress import Bar
+from areal_sim.commands.recording import header
+from areal_sim.run_directory import writing
 from areal_sim.simulation import Simulation
 from interfaces.errors import TestbedError
 from interfaces.scenario import Resolved
 from interfaces.setup import policy_of
+from interfaces.trace import TraceWriter
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell reports it."""
@@ -74,10 +79,13 @@ def stop_on_interrupt(simulation: Simulation) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def attempt(resolved: Resolved) -> Outcome:
-    """Simulate; an error becomes its message, so that others go on."""
+def attempt(resolved: Resolved, trace: Path | None = None) -> Outcome:
+    """Simulate, and record it if there is a place; an error becomes its message, so that others go on."""
     try:
-        return Outcome(complete(Simulation(resolved).run(), resolved))
+        if trace is None:
+            return Outcome(complete(Simulation(resolved).run(), resolved))
+        with writing(trace), contextlib.closing(TraceWriter(trace, header(resolved))) as writer:
+            return Outcome(complete(Simulation(resolved, writer).run(), resolved))
     except TestbedError as error:
         return Outcome(None, str(error), error.exit_code)
     except Exception as error:  # a bug in one point of a sweep must not lose the others
@@ -85,18 +93,24 @@ def attempt(resolved: Resolved) -> Outcome:
         return Outcome(None, f"{type(error).__name__}: {error}", 1)
 
 
-def attempt_all(points: Sequence[Resolved], jobs: int | None, what: str) -> list[Outcome | None]:
-    """Simulate all, at most `jobs` at a time; in the order given, None for what Ctrl-C prevented."""
+def attempt_all(
+    points: Sequence[Resolved], jobs: int | None, what: str, traces: Sequence[Path | None] = ()
+) -> list[Outcome | None]:
+    """Simulate all, at most `jobs` at a time; in the order given, None for what Ctrl-C prevented.
+
+    `traces` has a file for each point that is to be recorded.
+    """
+    tasks = list(zip_longest(points, traces))
     outcomes: list[Outcome | None] = [None] * len(points)
     workers = min(jobs or _cores(), len(points))
     with Bar(what, len(points)) as bar:
         try:
             if workers <= 1:
-                for index, point in enumerate(points):
-                    outcomes[index] = attempt(point)
+                for index, (point, trace) in enumerate(tasks):
+                    outcomes[index] = attempt(point, trace)
                     bar.update(index + 1)
             else:
-                _in_processes(points, workers, outcomes, bar.update)
+                _in_processes(tasks, workers, outcomes, bar.update)
         except KeyboardInterrupt:
             sys.stderr.write("interrupted: these are the results so far\n")
     return outcomes
@@ -108,19 +122,22 @@ def _cores() -> int:
 
 
 def _in_processes(
-    points: Sequence[Resolved], workers: int, outcomes: list[Outcome | None], done: Callable[[int], None]
+    tasks: Sequence[tuple[Resolved, Path | None]],
+    workers: int,
+    outcomes: list[Outcome | None],
+    done: Callable[[int], None],
 ) -> None:
     """Fill `outcomes` as they come. Workers leave Ctrl-C to this process, which then ends them."""
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
     try:
-        index_of = {pool.submit(attempt, point): index for index, point in enumerate(points)}
+        index_of = {pool.submit(attempt, *task): index for index, task in enumerate(tasks)}
         pending = set(index_of)
         while pending:
             finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
             for future in finished:
                 outcomes[index_of[future]] = _result(future)
-            done(len(points) - len(pending))
+            done(len(tasks) - len(pending))
     except KeyboardInterrupt:
         for process in multiprocessing.active_children():
             process.terminate()

@@ -61,6 +61,11 @@ def sweep(  # noqa: PLR0917
     for path in filter(None, (csv, out and out / "sweep.csv")):
         _write_csv(path, result)
     _show(result, as_json)
+    if out is not None:
+        from areal_sim.commands.report import write_page
+        from interfaces.run_files import PAGE
+
+        write_page([out], out / PAGE)
     raise typer.Exit(_exit_code(outcomes))
 
 

@@ -7,7 +7,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from areal_sim.commands.numbers import MISSING, count, plain, ratio, seconds, share, shares
+from areal_report.figures import COMPARED, floor_step_s, floor_throughput, ratio_to
+from areal_report.numbers import MISSING, count, plain, ratio, seconds, share, shares
 from interfaces.scenario import Resolved
 
 INTERRUPTED = "interrupted"
@@ -41,18 +42,6 @@ def title(resolved: Resolved) -> str:
         f"{cluster.rollout_gpus} rollout and {cluster.trainer_gpus} trainer GPUs ({resolved.hardware.name}), "
         f"{work.batch_size} x {work.group_size} rollouts a step"
     )
-
-
-def floor_step_s(report: dict[str, Any]) -> float | None:
-    """Least time of a step that this hardware allows; None where the cost model is not physical."""
-    floor = report["floor"]
-    return floor["step_time_s"] if floor is not None else None
-
-
-def floor_throughput(report: dict[str, Any]) -> float | None:
-    """Most trained tokens a second that this hardware allows."""
-    step_s, steps = floor_step_s(report), report["measured_steps"]
-    return report["trained_tokens"] / steps / step_s if step_s and steps else None
 
 
 def run_table(report: dict[str, Any]) -> Table:
@@ -108,22 +97,6 @@ def closing_line(report: dict[str, Any]) -> str:
     )
 
 
-COMPARED: tuple[tuple[str, Any], ...] = (
-    ("step time", lambda r: seconds(r["step_time_s"]["mean"])),
-    ("  at least", lambda r: seconds(floor_step_s(r))),
-    ("effective throughput, tokens/s", lambda r: count(r["effective_throughput_tokens_per_s"])),
-    ("  at most", lambda r: count(floor_throughput(r))),
-    ("GPU-hours per step", lambda r: plain(r["gpu_hours_per_step"])),
-    ("GPUs", lambda r: str(r["gpus"])),
-    ("staleness mean / max", lambda r: f"{plain(r['staleness']['mean'])} / {plain(r['staleness']['max'])}"),
-    ("rollout utilisation", lambda r: share(r["utilisation"]["rollout"])),
-    ("trainer utilisation", lambda r: share(r["utilisation"]["trainer"])),
-    ("rollout idle", lambda r: shares(r["idle_by_cause"]["rollout"])),
-    ("trainer idle", lambda r: shares(r["idle_by_cause"]["trainer"])),
-    ("bottleneck", lambda r: r["bottleneck"]),
-)
-
-
 def compare_table(
     names: Sequence[str], reports: Sequence[dict[str, Any]], ratios: Sequence[dict[str, Any]]
 ) -> Table:
@@ -134,21 +107,6 @@ def compare_table(
     for name, text in COMPARED:
         table.add_row(name, *(text(report) for report in reports))
     return table
-
-
-def ratio_to(report: dict[str, Any], base: dict[str, Any]) -> dict[str, float | None]:
-    """Throughput, step time and GPU-hours as ratios to the base; None where either was not measured."""
-    pairs = {
-        "throughput": (
-            report["effective_throughput_tokens_per_s"],
-            base["effective_throughput_tokens_per_s"],
-        ),
-        "step_time": (report["step_time_s"]["mean"], base["step_time_s"]["mean"]),
-        "gpu_hours_per_step": (report["gpu_hours_per_step"], base["gpu_hours_per_step"]),
-    }
-    return {
-        name: above / below if above is not None and below else None for name, (above, below) in pairs.items()
-    }
 
 
 def sweep_table(

@@ -18,7 +18,7 @@ import pytest
 
 from areal_sim import run_directory
 from areal_sim.__main__ import main
-from areal_sim.commands import run as run_command
+from areal_sim.commands import recording
 from interfaces.scenario_file import from_json, load
 from interfaces.trace import read_trace
 
@@ -130,7 +130,12 @@ def test_seed_option_wins_over_the_scenario(cli: Cli) -> None:
 
 def test_out_holds_a_run_that_reads_back(cli: Cli, tmp_path: Path) -> None:
     assert cli("run", "areal/table7", *SMALL, "--out", tmp_path / "a").code == 0
-    assert {p.name for p in (tmp_path / "a").iterdir()} == {"scenario.json", "report.json", "trace.jsonl.gz"}
+    assert {p.name for p in (tmp_path / "a").iterdir()} == {
+        "scenario.json",
+        "report.html",
+        "report.json",
+        "trace.jsonl.gz",
+    }
     resolved = from_json((tmp_path / "a" / "scenario.json").read_text())
     assert resolved.scenario == load("areal/table7", SMALL[1::2]).scenario
     assert json.loads((tmp_path / "a" / "report.json").read_text())["steps"] == 4
@@ -153,7 +158,7 @@ def test_summary_trace_replaces_the_full_one_of_an_earlier_run(cli: Cli, tmp_pat
 def test_large_runs_are_traced_only_on_request(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_command, "FULL_TRACE_ROLLOUTS", 10)
+    monkeypatch.setattr(recording, "FULL_TRACE_ROLLOUTS", 10)
     result = cli("run", "areal/table7", *SMALL, "--out", tmp_path / "a")
     assert "--trace full" in result.err
     assert not (tmp_path / "a" / "trace.jsonl.gz").exists()

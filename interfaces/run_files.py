@@ -1,0 +1,12 @@
+"""Names of the files in which a run, simulated or real, and a sweep leave their results."""
+
+SCENARIO = "scenario.json"
+"""The resolved scenario."""
+REPORT = "report.json"
+TRACE = "trace.jsonl.gz"
+TRACE_PART = "trace.part.jsonl.gz"
+"""The trace of a run that goes on, or that was killed."""
+PAGE = "report.html"
+COMPARISON = "compare.json"
+"""Beside the run directories of a comparison."""
+SWEEP = "sweep.csv"
