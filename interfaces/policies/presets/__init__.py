@@ -3,6 +3,7 @@
 from interfaces.policies.presets import (
     count_gates,
     in_flight_updates,
+    laminar,
     ordered,
     partial,
     prime_rl,
@@ -15,5 +16,5 @@ from interfaces.policies.presets.areal import Areal, ArealStrict, OneStepOff, Sy
 
 __all__ = [
     "Areal", "ArealStrict", "OneStepOff", "Sync", "SyncColocated", "count_gates", "in_flight_updates",
-    "ordered", "partial", "prime_rl", "queues", "slime", "streamrl", "verl",
+    "laminar", "ordered", "partial", "prime_rl", "queues", "slime", "streamrl", "verl",
 ]  # fmt: skip

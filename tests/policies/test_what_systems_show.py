@@ -1,0 +1,112 @@
+"""Published and analytic behaviour of the named systems."""
+
+from math import inf
+from typing import Any
+
+import pytest
+from small_runs import Finished, exponential, policy, simulate, small
+
+from interfaces.actions import InFlight, Train
+from interfaces.policies.admission import Concurrency, CountGate
+
+
+def over_provisioned(**parameters: Any) -> Finished:
+    """64 of 128 train; exponential lengths of mean 1000, every rollout at its own pace."""
+    resolved = small(
+        run={"steps": 40, "warmup_steps": 10},
+        workload={"batch_size": 64, "response_tokens": exponential(1000.0)},
+        policy={"name": "slime_partial", "over_sampling_batch_size": 128, **parameters},
+    )
+    return simulate(resolved, traced=False)
+
+
+@pytest.mark.parametrize("colocate", [True, False])
+def test_over_provision_and_abort_trains_the_short_half(colocate: bool) -> None:
+    """Mean of the lower half of exponential lengths: 1 - ln 2 = 0.307 of the mean."""
+    report = over_provisioned(partial_rollout=False, colocate=colocate).report
+    assert report["mean_length"]["trained"] == pytest.approx(307.0, rel=0.06)
+    assert report["dropped_tokens"] > report["trained_tokens"]
+    assert report["staleness"]["max"] == 0
+
+
+def test_resume_first_restores_the_mean_length() -> None:
+    """APRIL: what was stopped goes on first; in the steady state all lengths train."""
+    report = over_provisioned(partial_rollout=True).report
+    assert report["mean_length"]["trained"] == pytest.approx(1000.0, rel=0.06)
+    assert report["dropped_tokens"] == 0
+    assert report["staleness"]["max"] > 1
+
+
+def test_drop_at_use_trains_shorter_rollouts_than_the_workload_has() -> None:
+    """The longest are the stalest: a sweep at use biases lengths down without aborting anything."""
+    resolved = small(
+        run={"steps": 60, "warmup_steps": 20},
+        engine={"max_num_seqs": 64},
+        workload={"batch_size": 8, "response_tokens": exponential(300.0)},
+        policy={"name": "trl_async", "max_staleness": 2},
+    )
+    report = simulate(resolved, traced=False).report
+    assert report["mean_length"]["trained"] < 0.8 * 300.0
+    assert report["dropped_tokens"] > 0
+
+
+def test_a_rollout_longer_than_the_publish_interval_starves_under_restart_and_finishes_under_keep() -> None:
+    """miles#2589: every publish aborts it; while others keep the trainer busy it never ends."""
+    resolved = small(run={"steps": 40}, workload={"batch_size": 4}, cost={"train_s": 1.0})
+
+    def trained_at(action: InFlight) -> int | None:
+        finished = simulate(
+            resolved,
+            policy=policy(CountGate(inf), Concurrency(8), in_flight=action),
+            lengths=lambda prompt, _: 500 if prompt == 0 else 40,
+        )
+        for train in finished.trace.actions(Train):
+            if 0 in train.groups:
+                return int(train.step)
+        return None
+
+    assert trained_at(InFlight.ABORT_RESTART) is None
+    kept = trained_at(InFlight.KEEP_RECOMPUTE)
+    assert kept is not None
+    assert kept < 10
+
+
+def step_time(name: str, tokens: float, train_s: float) -> float:
+    resolved = small(
+        run={"steps": 30, "warmup_steps": 10},
+        workload={"batch_size": 8, "response_tokens": {"type": "constant", "value": tokens}},
+        cost={"train_s": train_s},
+        policy={"name": name},
+    )
+    mean: float = simulate(resolved, traced=False).report["step_time_s"]["mean"]
+    return mean
+
+
+@pytest.mark.parametrize("name", ["verl_one_step_off", "areal", "staleflow", "pipeline_rl", "laminar"])
+@pytest.mark.parametrize(("tokens", "train_s"), [(100.0, 10.0), (1000.0, 1.0)])
+def test_overlap_gains_no_more_than_the_shorter_phase(name: str, tokens: float, train_s: float) -> None:
+    """UniRL#94: 10 s and 1 s overlapped take 10 s at best, 11 s in turns: trainer-bound, nothing to gain."""
+    in_turns = step_time("sync", tokens, train_s)
+    assert in_turns == pytest.approx(11.0, rel=1e-3)
+    overlapped = step_time(name, tokens, train_s)
+    if train_s == 10.0 or name == "verl_one_step_off":
+        assert in_turns / overlapped <= 1.1 + 1e-6
+
+
+def test_synchronous_generation_stops_scaling_when_the_tail_binds() -> None:
+    """verl's 7B rows: twice the GPUs, and generation takes as long as its longest rollout."""
+
+    def generation(replicas: int) -> float:
+        resolved = small(
+            run={"steps": 12},
+            cluster={"rollout_gpus": replicas, "trainer_gpus": replicas},
+            engine={"max_num_seqs": 8},
+            workload={"batch_size": 64, "response_tokens": exponential(100.0)},
+            policy={"name": "verl_sync"},
+        )
+        mean: float = simulate(resolved, traced=False).report["step_time_s"]["mean"]
+        return mean - 1.0
+
+    few, more, most = generation(1), generation(8), generation(16)
+    assert few > 1.5 * more
+    assert most == pytest.approx(more, rel=1e-6)
