@@ -17,8 +17,9 @@ class DecodeBatch:
     """Running sequences, their KV cache, and the versions under which each token was made."""
 
     __slots__ = (
-        "_base", "_finishes", "_joined", "_log_clock", "_log_version", "_per_context_token", "_prompts",
-        "clock", "context", "context_token_steps", "due_clock", "generated_tokens", "kv", "kv_capacity",
+        "_base", "_due_context_steps", "_finishes", "_joined", "_log_clock", "_log_version",
+        "_per_context_token", "_planned_from", "_prompts", "clock", "context", "context_token_steps",
+        "due_at", "due_clock", "generated_tokens", "kv", "kv_capacity",
         "prefix_caching", "running", "slowdown", "time",
     )  # fmt: skip
 
@@ -39,6 +40,10 @@ class DecodeBatch:
         """When the step that `clock` counts last ended (or will end)."""
         self.due_clock = 0
         """Clock at which a sequence stops or the KV cache is full, as last planned."""
+        self.due_at = 0.0
+        """When the clock gets there."""
+        self._due_context_steps = 0.0
+        self._planned_from = 0
         self.context = 0
         """Context tokens of all running sequences."""
         self.kv = 0
@@ -103,11 +108,26 @@ class DecodeBatch:
         steps = due - clock
         if n * steps > self.kv_capacity - self.kv and n > 1:
             steps = max(0, self.kv_capacity - self.kv) // n
+        self._planned_from = clock
         self.due_clock = clock + steps
-        context_steps = steps * self.context + n * steps * (steps - 1) / 2
-        return self.time + (
+        context_steps = self._due_context_steps = steps * self.context + n * steps * (steps - 1) / 2
+        self.due_at = self.time + (
             steps * self._base[n] + self._per_context_token * context_steps
         ) * self.slowdown  # fmt: skip
+        return self.due_at
+
+    def run_to_due(self) -> None:
+        """Run the steps that `plan` found, if none of them has run yet."""
+        if self._planned_from != self.clock:
+            self.step(self.due_clock - self.clock)
+            return
+        tokens = len(self.running) * (self.due_clock - self.clock)
+        self.time = self.due_at
+        self.clock = self.due_clock
+        self.context_token_steps += self._due_context_steps
+        self.context += tokens
+        self.kv += tokens
+        self.generated_tokens += tokens
 
     # ---- joining and leaving --------------------------------------------------------------------------
 

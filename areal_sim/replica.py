@@ -211,7 +211,7 @@ class Replica:
             return
         self._handling = True
         batch = self.batch
-        batch.step(batch.due_clock - batch.clock)
+        batch.run_to_due()
         self._report_stopped()
         if batch.running and batch.kv + len(batch.running) > batch.kv_capacity:
             preempted = batch.preempt()

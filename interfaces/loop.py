@@ -394,24 +394,23 @@ class TrainingLoop:
         view = self.view
         if view.role != "generate":
             return
-        queue, dispatch, pool = self.ledger.queue, self.policy.dispatch, view.pool
-        while (rollout := queue.first()) is not None:
+        dispatch, pool, out = self.policy.dispatch, view.pool, self._out
+        for rollout in self.ledger.queue.take():
             replica = dispatch.place(view, rollout)
             if replica is None:
                 return
-            queue.pop()
-            view.pending_rollouts -= 1
+            group = rollout.group
+            replica_id = rollout.replica = group.replica = replica.id
             rollout.state = RolloutState.RUNNING
-            rollout.replica = replica.id
             if rollout.dispatch_version < 0:
                 rollout.dispatch_version = replica.version
             pool.started(replica)
+            view.pending_rollouts -= 1
             view.running_rollouts += 1
-            budget = dispatch.token_budget(view, rollout)
-            self._out.append(
+            out.append(
                 actions.Generate(
-                    rollout.id, rollout.group.prompt, rollout.member, rollout.attempt, replica.id,
-                    rollout.response_tokens, budget,
+                    rollout.id, group.prompt, rollout.member, rollout.attempt, replica_id,
+                    rollout.response_tokens, dispatch.token_budget(view, rollout),
                 )
             )  # fmt: skip
 

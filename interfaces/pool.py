@@ -1,6 +1,7 @@
 """The replicas as the core sees them, and the least loaded of them in constant time."""
 
 from collections.abc import Iterator
+from heapq import heappop, heappush
 
 from interfaces.actions import InFlight
 from interfaces.rollout import PolicyVersion
@@ -16,6 +17,7 @@ class Replica:
         "id",
         "in_flight",
         "loading",
+        "queued",
         "running",
         "target",
         "version",
@@ -26,6 +28,8 @@ class Replica:
         self.version = version
         self.running = 0
         """Rollouts in flight on it, the engine's own queue included."""
+        self.queued = -1
+        """Load of its entry in the pool's queue; -1 while it may take no work."""
         self.alive = True
         self.loading = False
         self.draining = False
@@ -42,12 +46,12 @@ class Replica:
 
 
 class ReplicaPool:
-    """All replicas; those that may take work are bucketed by load.
+    """All replicas; those that may take work are queued by load, equal ones in turns.
 
-    Within one load the replica that reached it first comes first, so equal replicas take turns.
+    An entry of the queue is a lower bound: work given out does not move it, the look-up corrects it.
     """
 
-    __slots__ = ("_buckets", "_least", "_versions", "alive", "closed", "replicas")
+    __slots__ = ("_heap", "_turn", "_versions", "alive", "closed", "replicas")
 
     def __init__(self) -> None:
         self.replicas: dict[int, Replica] = {}
@@ -55,8 +59,8 @@ class ReplicaPool:
         """Replicas that live."""
         self.closed = 0
         """Living replicas that drain or load: they get no work now."""
-        self._buckets: dict[int, dict[int, None]] = {}
-        self._least = 0
+        self._heap: list[tuple[int, int, Replica]] = []
+        self._turn = 0
         self._versions: dict[PolicyVersion, int] = {}
 
     def __getitem__(self, replica: int) -> Replica:
@@ -112,48 +116,36 @@ class ReplicaPool:
 
     def started(self, replica: Replica) -> None:
         """One more rollout runs on it."""
-        load = replica.running
-        replica.running = load + 1
-        buckets = self._buckets
-        bucket = buckets.get(load)
-        if bucket is not None and bucket.pop(replica.id, 0) is None:
-            above = buckets.get(load + 1)
-            if above is None:
-                above = buckets[load + 1] = {}
-            above[replica.id] = None
+        replica.running += 1
 
     def left(self, replica: Replica) -> None:
         """One rollout less runs on it."""
-        load = replica.running
-        replica.running = load - 1
-        buckets = self._buckets
-        bucket = buckets.get(load)
-        if bucket is not None and bucket.pop(replica.id, 0) is None:
-            below = buckets.get(load - 1)
-            if below is None:
-                below = buckets[load - 1] = {}
-            below[replica.id] = None
-            self._least = min(self._least, load - 1)
+        replica.running -= 1
+        if replica.running < replica.queued:
+            self._put(replica)
 
     def least_loaded(self) -> Replica | None:
         """The open replica with the fewest rollouts; None when none is open."""
-        buckets = self._buckets
-        load = self._least
-        bucket = buckets.get(load)
-        if not bucket:
-            loads = [load for load, members in buckets.items() if members]
-            if not loads:
-                return None
-            load = self._least = min(loads)
-            bucket = buckets[load]
-        return self.replicas[next(iter(bucket))]
+        heap = self._heap
+        while heap:
+            load, _, replica = heap[0]
+            if load != replica.queued:
+                heappop(heap)
+            elif load == replica.running:
+                return replica
+            else:
+                heappop(heap)
+                self._put(replica)
+        return None
 
     def _put(self, replica: Replica) -> None:
-        self._buckets.setdefault(replica.running, {})[replica.id] = None
-        self._least = min(self._least, replica.running)
+        """Queue it at its present load."""
+        self._turn += 1
+        replica.queued = replica.running
+        heappush(self._heap, (replica.running, self._turn, replica))
 
     def _take(self, replica: Replica) -> None:
-        self._buckets.get(replica.running, {}).pop(replica.id, None)
+        replica.queued = -1
 
     def _aim(self, replica: Replica, version: PolicyVersion) -> None:
         self._forget_version(replica.target)

@@ -1,6 +1,6 @@
 """Admitted rollouts that wait for a replica, in the order the dispatch policy wants them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 
 from interfaces.rollout import Rollout, RolloutState
@@ -21,19 +21,19 @@ class DispatchQueue:
         self._arrivals += 1
         heappush(self._batches, (priority, self._arrivals, list(reversed(rollouts))))
 
-    def first(self) -> Rollout | None:
-        """The rollout to place next, None when there is none. Dropped ones are skipped."""
+    def take(self) -> Iterator[Rollout]:
+        """The rollouts to place, in order; one that is still pending afterwards stays, and ends the walk.
+
+        Those that were dropped meanwhile are skipped.
+        """
         batches = self._batches
         while batches:
             batch = batches[0][2]
             while batch:
                 rollout = batch[-1]
                 if rollout.state is RolloutState.PENDING:
-                    return rollout
+                    yield rollout
+                    if rollout.state is RolloutState.PENDING:
+                        return
                 batch.pop()
             heappop(batches)
-        return None
-
-    def pop(self) -> None:
-        """Take the first out."""
-        self._batches[0][2].pop()

@@ -92,8 +92,8 @@ class Group:
     """The rollouts of one prompt: admitted together, ready together, trained whole."""
 
     __slots__ = (
-        "attempt", "finished", "head_version", "id", "needed", "prompt", "rollout_ids", "rollouts", "state",
-        "tail_version",
+        "attempt", "finished", "head_version", "id", "needed", "prompt", "replica", "rollout_ids", "rollouts",
+        "state", "tail_version",
     )  # fmt: skip
 
     def __init__(self, group_id: int, prompt: int, attempt: int, needed: int) -> None:
@@ -104,6 +104,8 @@ class Group:
         """How often this prompt was admitted before."""
         self.needed = needed
         """Finished rollouts that make the group ready; more may have been launched (redundancy)."""
+        self.replica = -1
+        """Where its last member was placed; -1 before."""
         self.finished = 0
         self.state = GroupState.RUNNING
         self.rollouts: list[Rollout] = []

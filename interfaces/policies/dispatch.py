@@ -46,15 +46,13 @@ class GroupAffinity(LeastLoaded):
     """
 
     def place(self, view: View, rollout: Rollout) -> Replica | None:
-        """The replica of a member already placed, while it is open; else the least loaded."""
-        for member in rollout.group.rollouts:
-            if member.replica >= 0:
-                replica = view.pool.replicas[member.replica]
-                full = self.max_per_replica is not None and replica.running >= self.max_per_replica
-                if replica.open and not full:
-                    return replica
-                break
-        return LeastLoaded.place(self, view, rollout)
+        """The replica of the member placed last, while it is open; else the least loaded."""
+        replica = view.pool.replicas.get(rollout.group.replica)
+        if replica is None or not replica.open:
+            return LeastLoaded.place(self, view, rollout)
+        if self.max_per_replica is not None and replica.running >= self.max_per_replica:
+            return LeastLoaded.place(self, view, rollout)
+        return replica
 
 
 @dataclass(frozen=True, slots=True)
