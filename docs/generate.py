@@ -31,6 +31,7 @@ TYPES = {
     "PositiveInt": "integer > 0", "NonNegativeInt": "integer >= 0", "int": "integer",
     "Groups": "integer > 0", "Staleness": "integer >= 0", "PositiveFloat": "number > 0",
     "NonNegative": "number >= 0", "float": "number", "StalenessOrInf": "number >= 0 or inf",
+    "Positive": "integer > 0", "Count": "integer >= 0", "Factor": "number >= 1", "Ratio": "number >= 0",
     "Share": "0 < number <= 1", "str": "text", "bool": "true or false", "Distribution": "distribution",
 }  # fmt: skip
 
