@@ -104,6 +104,7 @@ class Simulation:
             actions.Publish: self.trainer.publish,
             actions.Train: self.trainer.train,
             actions.Discard: self._discard,
+            actions.Dismiss: lambda a: self.buffer.discard(a.rollouts, a.running),
             actions.SwitchRole: self._switch,
             actions.Checkpoint: self.trainer.checkpoint,
             actions.Evaluate: self.trainer.evaluate,
@@ -192,6 +193,8 @@ class Simulation:
             self._step_done()
         elif kind is events.RoleSwitched:
             self._blame_rollout()
+        elif kind is events.RolloutAborted or kind is events.RolloutFailed:
+            self.buffer.left(event.rollout)  # type: ignore[union-attr]
 
     def _apply(self, answer: list[Action]) -> None:
         """Carry the intents out; replicas that got or lost work settle once, at the end."""
@@ -310,12 +313,12 @@ class Simulation:
         return self.cost.load_s(self._loading)
 
     def _discard(self, action: actions.Discard) -> None:
-        self.buffer.discard(action.rollouts)
+        self.buffer.discard(action.rollouts, action.running)
         self._discarded_since_step += action.reason != "run_end"
         if self._discarded_since_step > HOPELESS_BATCHES * self.loop.view.config.batch_size:
             raise StallError(
                 f"{self.resolved.where}: {self._discarded_since_step} groups were discarded since the last "
-                f"step and none could train; {explain_stall(self.loop)}"
+                f"step and none could train; {explain_stall(self.loop, 'rollouts go on, but to no avail')}"
             )
 
     def _switch(self, action: actions.SwitchRole) -> None:

@@ -94,6 +94,14 @@ class Discard(NamedTuple):
     reason: str
 
 
+class Dismiss(NamedTuple):
+    """Redundant members are not needed: enough others of their group finished, and it trains without them."""
+
+    rollouts: tuple[int, ...]
+    running: tuple[int, ...]
+    """Those that a replica still holds."""
+
+
 class SwitchRole(NamedTuple):
     """Let the colocated GPUs generate or train."""
 
@@ -131,6 +139,6 @@ class EndRun(NamedTuple):
 
 
 Action = (
-    Generate | Abort | Publish | LoadWeights | Train | Discard | SwitchRole | Checkpoint | Evaluate
-    | SetTimer | AdmissionBlocked | EndRun
+    Generate | Abort | Publish | LoadWeights | Train | Discard | Dismiss | SwitchRole | Checkpoint
+    | Evaluate | SetTimer | AdmissionBlocked | EndRun
 )  # fmt: skip

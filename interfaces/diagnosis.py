@@ -5,13 +5,13 @@ from typing import Any
 from interfaces.loop import TrainingLoop
 
 
-def explain_stall(loop: TrainingLoop) -> str:
+def explain_stall(loop: TrainingLoop, state: str = "nothing is under way any more") -> str:
     """One paragraph: what the trainer lacks, what could still bring it, and which credit is missing."""
     view = loop.view
     size = view.config.batch_size
     lines = [
         f"the run stalls at {view.now:.6g} s after {view.steps_finished} of {view.config.steps} steps: "
-        "nothing is under way any more"
+        f"{state}"
     ]
     if view.training:
         lines.append(f"the trainer holds {len(view.training)} groups and never reported them finished")

@@ -16,7 +16,7 @@ from interfaces.events import Event
 from interfaces.ledger import Ledger
 from interfaces.policies.protocols import Batch, Policy
 from interfaces.pool import Replica
-from interfaces.rollout import GroupState, Rollout, RolloutState
+from interfaces.rollout import Group, GroupState, Rollout, RolloutState
 from interfaces.view import LoopConfig, View
 
 
@@ -116,20 +116,22 @@ class TrainingLoop:
         group = rollout.group
         if group.finished < group.needed:
             return
-        self._abort_group_rest(rollout)
+        if len(group.rollouts) > group.needed:
+            self._dismiss_rest(group)
         if self.policy.buffering.accept(self.view, group):
             self.ledger.make_ready(group)
             self._check_training = self._check_expiry = True
         else:
             self._discard(group.id, "filtered")
 
-    def _abort_group_rest(self, last: Rollout) -> None:
-        """Redundant members beyond the size of the group are no longer wanted."""
-        group = last.group
-        if len(group.rollouts) > group.needed:
-            for rollout in [r for r in group.rollouts if r.state is not RolloutState.FINISHED]:
-                self._drop_rollout(rollout)
-                self.ledger.dismiss(group, rollout)
+    def _dismiss_rest(self, group: Group) -> None:
+        """Members beyond the size of a group whose others have finished are no longer wanted."""
+        rest = [rollout for rollout in group.rollouts if rollout.state is not RolloutState.FINISHED]
+        running = tuple(rollout.id for rollout in rest if rollout.replica >= 0)
+        self._out.append(actions.Dismiss(tuple(rollout.id for rollout in rest), running))
+        for rollout in rest:
+            self._drop_rollout(rollout)
+            self.ledger.dismiss(group, rollout)
 
     def _on_rollout_aborted(self, event: events.RolloutAborted) -> None:
         rollout = self._leave_replica(event.rollout, event.replica)

@@ -5,10 +5,10 @@
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from interfaces.actions import Action, AdmissionBlocked, Discard, EndRun, Generate, Train
+from interfaces.actions import Action, AdmissionBlocked, Discard, Dismiss, EndRun, Generate, Train
 from interfaces.events import (
     Event,
     RolloutAborted,
@@ -122,6 +122,8 @@ class ReportBuilder:
             self._training.append(self._take(action))  # type: ignore[arg-type]
         elif kind is Discard:
             self._discard(action)  # type: ignore[arg-type]
+        elif kind is Dismiss:
+            self._drop_members(action.rollouts, action.running)  # type: ignore[union-attr]
         elif kind is AdmissionBlocked:
             self._account_blocked()
             self._blocked = action.by  # type: ignore[union-attr]
@@ -177,18 +179,24 @@ class ReportBuilder:
         self.window.dropped_tokens += rollout.tokens
 
     def _discard(self, action: Discard) -> None:
-        """Drop what was reported of a group; members still on replicas follow when they are reported."""
+        """A group will not train. What the end of a run cuts off does not count as dropped."""
         self.drops[action.reason] += 1
-        for rollout_id in action.rollouts:
-            rollout = self._finished_rollouts.pop(rollout_id, None)
-            if rollout is None and rollout_id not in action.running:
-                rollout = self._partial.pop(rollout_id, None)
-            if action.reason == "run_end":
+        if action.reason == "run_end":
+            for rollout_id in action.rollouts:
+                self._finished_rollouts.pop(rollout_id, None)
                 self._partial.pop(rollout_id, None)
-            elif rollout is not None:
+        else:
+            self._drop_members(action.rollouts, action.running)
+
+    def _drop_members(self, rollouts: Sequence[int], running: Sequence[int]) -> None:
+        """Drop what was reported of them; those still on replicas follow when they are reported."""
+        for rollout_id in rollouts:
+            rollout = self._finished_rollouts.pop(rollout_id, None)
+            if rollout is None and rollout_id not in running:
+                rollout = self._partial.pop(rollout_id, None)
+            if rollout is not None:
                 self._drop(rollout_id, rollout)
-        if action.reason != "run_end":
-            self._dropped.update(action.running)
+        self._dropped.update(running)
 
     def _take(self, train: Train) -> tuple[Train, int]:
         """Account what a step consumes, as of its start; returns the tokens that count in the loss."""

@@ -142,6 +142,9 @@ class PolicyCheck:
     def __name__(self) -> str:
         return self.name
 
+    def __str__(self) -> str:
+        return self.name
+
     def __call__(self) -> None:
         """Run the check.
 

@@ -12,7 +12,6 @@ from interfaces.policies.protocols import Policy
 from interfaces.rollout import PolicyVersion
 from interfaces.view import LoopConfig
 
-
 EXCUSED = ("failed", "run_end")
 """Reasons for which a group may be discarded although a policy promises to drop nothing."""
 
@@ -35,6 +34,7 @@ class Intents:
             actions.LoadWeights: self._load,
             actions.Train: lambda action, _: self.consumption.take(action),
             actions.Discard: self._discard,
+            actions.Dismiss: lambda _, __: None,
             actions.SwitchRole: self._switch,
             actions.Checkpoint: lambda _, __: self._busy("checkpoint"),
             actions.Evaluate: lambda _, __: self._busy("evaluation"),

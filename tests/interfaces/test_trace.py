@@ -51,6 +51,7 @@ ACTIONS: list[actions.Action] = [
     actions.Train(0, 0, (0, 1), (0, 1, 2, 3), None, True),
     actions.Train(0, 2, (0,), (0, 1), 1, False),
     actions.Discard(1, (2, 3), (3,), "filtered"),
+    actions.Dismiss((2, 3), (3,)),
     actions.SwitchRole("train"),
     actions.Checkpoint(0),
     actions.Evaluate(0),
@@ -212,3 +213,12 @@ def changes() -> Iterator[tuple[str, list[Record]]]:
 def test_replay_detects_an_action_that_is(what: str, run: list[Record], loop: TrainingLoop) -> None:  # noqa: ARG001
     with pytest.raises(TraceError, match=r"^t: event "):
         replay(iter(run), loop, "t")
+
+
+def test_only_some_records_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    writer = TraceWriter(path, HEADER)
+    writer.fed(EVENTS[0], ACTIONS)
+    writer.telemetry(TELEMETRY[0])
+    writer.close()
+    assert list(read_trace(path, frozenset({"Span", "Abort"}))) == [HEADER, ACTIONS[2], TELEMETRY[0]]
