@@ -144,7 +144,7 @@ class Simulation:
         Raises:
             StallError: nothing (useful) can happen any more; the message names what is missing.
         """
-        started = time.process_time()
+        started = time.perf_counter()
         collecting = gc.isenabled()
         gc.disable()  # objects of a run form no cycles; the collector would only look for them
         try:
@@ -159,7 +159,7 @@ class Simulation:
             if collecting:
                 gc.enable()
             self._close()
-        return self._result(time.process_time() - started)
+        return self._result(time.perf_counter() - started)
 
     def report(self, event: Event) -> None:
         """Take a fact from a mechanism; facts that arise while one is handled wait for their turn."""

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from areal_sim.simulation import Simulation
-from interfaces.scenario_file import load
+from interfaces.actions import Action
+from interfaces.events import Event
+from interfaces.scenario_file import load, shipped
 
 PAPER: dict[str, Any] = tomllib.loads(
     (files("scenarios") / "measured" / "areal_paper.toml").read_text(encoding="utf-8")
@@ -47,3 +49,27 @@ def test_synchronous_against_asynchronous_hours(place: int) -> None:
     published = table["sync_hours"][place] / table["async_hours"][place]
     assert sync / asynchronous == pytest.approx(published, rel=0.25)
     assert sync > asynchronous
+
+
+@pytest.mark.parametrize("name", [name for name in shipped() if name.startswith("areal/")])
+def test_no_prediction_beats_the_physical_floor(name: str) -> None:
+    values = Simulation(load(name, ["run.steps=4", "run.warmup_steps=1"])).run()
+    floor = values["floor"]
+    assert 0 < floor["step_time_s"] <= values["step_time_s"]["mean"]
+    assert floor["rollout_bound"] in ("hbm", "flop")
+
+
+@pytest.mark.parametrize(("limit", "most"), [(1, 1), (2, 2), (None, 6)])
+def test_a_rolling_update_loads_no_more_replicas_at_once_than_allowed(limit: int | None, most: int) -> None:
+    sets = [] if limit is None else [f"policy.max_loading_replicas={limit}"]
+    simulation = Simulation(load("areal/table7", [*sets, *SHORT]))
+    feed, seen = simulation.loop.feed, []
+
+    def watched(event: Event) -> list[Action]:
+        answer = feed(event)
+        seen.append(sum(replica.loading for replica in simulation.loop.view.pool))
+        return answer
+
+    simulation.loop.feed = watched  # type: ignore[method-assign]
+    simulation.run()
+    assert max(seen) == most

@@ -98,11 +98,12 @@ class Areal:
     """C; default: one batch."""
     interruptible: bool = True
     """False: a replica finishes its rollouts before it loads weights (the ablation of Fig. 6b)."""
+    max_loading_replicas: Groups | None = None
+    """Replicas that load new weights at the same time (a rolling update); None: all at once."""
     filter_zero_variance: bool = False
 
     def build(self, config: LoopConfig) -> Policy:
         """Gate and concurrency limit in front, the oldest full batch behind."""
-        action = InFlight.KEEP_RECOMPUTE if self.interruptible else InFlight.DRAIN
         buffering = OldestFirst(self.filter_zero_variance)
         hard = self.max_staleness == 0
         no_drops = not self.filter_zero_variance
@@ -110,9 +111,7 @@ class Areal:
             None if self.max_staleness == inf else self.max_staleness, hard=hard,
             single_version=not self.interruptible or hard, no_drops=no_drops,
         )  # fmt: skip
-        return _areal(
-            "areal", self.max_staleness, self.max_concurrent_groups, action, buffering, guarantees, config
-        )
+        return _areal("areal", self, buffering, guarantees, config)
 
 
 @register("areal_strict")
@@ -123,12 +122,12 @@ class ArealStrict:
     max_staleness: Staleness = 4
     max_concurrent_groups: Groups | None = None
     interruptible: bool = True
+    max_loading_replicas: Groups | None = None
     straggler: Literal["wait", "drop", "requeue", "mask"] = "wait"
     filter_zero_variance: bool = False
 
     def build(self, config: LoopConfig) -> Policy:
         """The gate of `areal` in front of a buffer that enforces the bound."""
-        action = InFlight.KEEP_RECOMPUTE if self.interruptible else InFlight.DRAIN
         rule = Straggler(self.straggler)
         guarantees = Guarantees(
             self.max_staleness,
@@ -138,32 +137,19 @@ class ArealStrict:
             no_drops=rule in (Straggler.WAIT, Straggler.MASK) and not self.filter_zero_variance,
         )
         buffering = Bounded(self.max_staleness, rule, self.filter_zero_variance)
-        return _areal(
-            "areal_strict",
-            self.max_staleness,
-            self.max_concurrent_groups,
-            action,
-            buffering,
-            guarantees,
-            config,
-        )
+        return _areal("areal_strict", self, buffering, guarantees, config)
 
 
-def _areal(  # noqa: PLR0917
-    name: str,
-    max_staleness: float,
-    max_concurrent: int | None,
-    action: InFlight,
-    buffering: Buffering,
-    guarantees: Guarantees,
-    config: LoopConfig,
+def _areal(
+    name: str, preset: Areal | ArealStrict, buffering: Buffering, guarantees: Guarantees, config: LoopConfig
 ) -> Policy:
-    concurrency = config.batch_size if max_concurrent is None else max_concurrent
+    action = InFlight.KEEP_RECOMPUTE if preset.interruptible else InFlight.DRAIN
+    concurrency = preset.max_concurrent_groups or config.batch_size
     return Policy(
         name=name,
-        admission=All((CountGate(max_staleness), Concurrency(concurrency))),
+        admission=All((CountGate(preset.max_staleness), Concurrency(concurrency))),
         dispatch=GroupAffinity(),
-        sync=EveryStep(action),
+        sync=EveryStep(action, max_loading=preset.max_loading_replicas),
         buffering=buffering,
         capacity=FixedPools(),
         guarantees=guarantees,
