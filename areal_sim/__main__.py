@@ -11,6 +11,7 @@ from areal_sim.commands.scenarios import scenarios
 from areal_sim.commands.sweep import sweep
 from areal_sim.commands.trace import trace
 from areal_sim.commands.validate import validate
+from areal_sim.commands.zoo import zoo
 from interfaces.errors import TestbedError
 
 app = typer.Typer(
@@ -22,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (run, compare, sweep, report, trace, validate, scenarios):
+for command in (run, compare, sweep, zoo, report, trace, validate, scenarios):
     app.command()(command)
 
 

@@ -4,6 +4,7 @@ A scenario is data: nothing in it is executed. Whatever is wrong with it is a `S
 file, the key, the value, the rule and the remedy.
 """
 
+import contextlib
 import json
 import math
 import tomllib
@@ -18,8 +19,10 @@ from pydantic import BaseModel, ValidationError
 from interfaces import feasibility, overrides
 from interfaces.errors import ScenarioError
 from interfaces.hardware import Hardware, Model
+from interfaces.policies.registry import build_policy
 from interfaces.scenario import Resolved, Scenario
 from interfaces.scenario_errors import Shown, brief, explain, suggest
+from interfaces.setup import loop_config
 
 PACKAGE = "scenarios"
 _COMPONENTS = ("hardware", "models", "fits", "measured")
@@ -49,8 +52,17 @@ def load(path_or_name: str | Path, sets: Sequence[str] = ()) -> Resolved:
         hardware=load_hardware(scenario.cluster.hardware, where, folder),
         model=load_model(scenario.model.name, where, folder),
     )
-    feasibility.check(resolved, colocated="colocated" in scenario.policy.name)
+    feasibility.check(resolved, colocated=_is_colocated(resolved))
     return resolved
+
+
+def _is_colocated(resolved: Resolved) -> bool:
+    """Whether its policy shares the GPUs; one that cannot be built is refused later, by its own message."""
+    choice, config = resolved.scenario.policy, loop_config(resolved.scenario)
+    for parameters in (choice.parameters, {}):
+        with contextlib.suppress(ScenarioError):
+            return build_policy(choice.name, parameters, config, resolved.where).capacity.colocated
+    return False
 
 
 def shipped() -> list[str]:

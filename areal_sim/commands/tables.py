@@ -1,6 +1,6 @@
 """Reports as tables on the terminal, the physical floor beside every predicted time and throughput."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from rich import box
@@ -131,3 +131,35 @@ def sweep_table(
             share(busy["rollout"]), share(busy["trainer"]), str(report["bottleneck"]),
         )  # fmt: skip
     return table
+
+
+def zoo_table(systems: Sequence[tuple[str, dict[str, Any] | str]], front: Collection[str]) -> Table:
+    """One row a system, in the order given; `*` marks the Pareto front of throughput and mean staleness."""
+    table = grid(
+        "system", "", "step time", "tokens/s", "stale mean", "p95", "max", "token mean", "recomputed",
+        "dropped", "length", "rollout idle", "trainer idle", no_wrap=True,
+    )  # fmt: skip
+    for name, report in systems:
+        if isinstance(report, str):
+            state = "interrupted" if report == INTERRUPTED else "[red]failed[/]"
+            table.add_row(name, "", state, *[MISSING] * 10)
+            continue
+        stale, generated, length = report["staleness"], report["generated_tokens"], report["mean_length"]
+        bias = length["trained"] / length["admitted"] if length["trained"] and length["admitted"] else None
+        table.add_row(
+            name, "*" if name in front else "", seconds(report["step_time_s"]["mean"]),
+            count(report["effective_throughput_tokens_per_s"]), plain(stale["mean"]), plain(stale["p95"]),
+            plain(stale["max"]), plain(report["token_staleness"]["mean"]),
+            share(report["recomputed_tokens"] / generated if generated else None),
+            share(report["dropped_tokens"] / generated if generated else None), ratio(bias),
+            _idle(report["idle_by_cause"]["rollout"]), _idle(report["idle_by_cause"]["trainer"]),
+        )  # fmt: skip
+    return table
+
+
+def _idle(by_cause: dict[str, float]) -> str:
+    """`37 %, staleness_gate`: all of it, and the largest cause."""
+    whole = sum(by_cause.values())
+    if whole < 0.005:
+        return share(0.0)
+    return f"{share(whole)}, {max(by_cause, key=lambda cause: by_cause[cause])}"
