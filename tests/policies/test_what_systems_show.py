@@ -110,3 +110,28 @@ def test_synchronous_generation_stops_scaling_when_the_tail_binds() -> None:
     few, more, most = generation(1), generation(8), generation(16)
     assert few > 1.5 * more
     assert most == pytest.approx(more, rel=1e-6)
+
+
+def test_a_hard_bound_has_a_price_waiting_in_time_dropping_in_long_rollouts() -> None:
+    """The table of docs/explanation/systems.md: exponential lengths, two batches in flight, a bound of 4."""
+
+    def measure(name: str, **parameters: Any) -> tuple[float, float]:
+        resolved = small(
+            run={"steps": 60, "warmup_steps": 20},
+            engine={"max_num_seqs": 64},
+            workload={"batch_size": 8, "response_tokens": exponential(300.0)},
+            policy={"name": name, **parameters},
+        )
+        report = simulate(resolved, traced=False).report
+        return report["effective_throughput_tokens_per_s"], report["mean_length"]["trained"]
+
+    soft, whole = measure("areal", max_staleness=4, max_concurrent_groups=16)
+    waits, waited = measure("staleflow", eta=4)
+    at_use, used = measure("trl_async", max_staleness=4, max_inflight_tasks=16)
+    early, cancelled = measure("prime_rl", max_off_policy_steps=4, oversampling_factor=2.0)
+    assert waits / soft == pytest.approx(0.53, abs=0.03)
+    assert at_use / soft == pytest.approx(0.66, abs=0.03)
+    assert early / soft == pytest.approx(0.70, abs=0.03)
+    assert waited == pytest.approx(whole, rel=0.05)
+    assert used == pytest.approx(196.0, rel=0.03)
+    assert cancelled == pytest.approx(182.0, rel=0.03)
