@@ -39,7 +39,7 @@ def render(runs: Sequence[Run], sweeps: Sequence[Sweep]) -> str:
     sections += [_missing(runs), *map(_section, charts)]
     for number, sweep in enumerate(sweeps):
         made = sweep_charts.charts(sweep, number)
-        caption = f"{len(sweep.rows)} points over {', '.join(sweep.keys)}."
+        caption = f"{len(sweep.rows)} points over {', '.join(sweep.keys)}. {sweep_charts.fastest(sweep)}"
         body = headline.sweep(sweep)
         lead = _SECTION.format(title=escape(f"Sweep: {sweep.name}"), caption=escape(caption), body=body)
         sections += [lead, *map(_section, made)]
@@ -65,7 +65,8 @@ def _title(runs: Sequence[Run], sweeps: Sequence[Sweep]) -> tuple[str, str]:
     names = [run.name for run in runs] + [sweep.name for sweep in sweeps]
     if len(names) == 1:
         what = f"Run {names[0]}" if runs else f"Sweep {names[0]}"
-        return what, headline.describe(runs[0]) if runs else ""
+        scenarios = {row.get("scenario", "") for sweep in sweeps for row in sweep.rows} - {""}
+        return what, headline.describe(runs[0]) if runs else ", ".join(sorted(scenarios))
     return " against ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else ""), ""
 
 

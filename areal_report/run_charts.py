@@ -39,7 +39,7 @@ def over_steps(runs: Sequence[Run]) -> Chart | None:
     for index, run in shown:
         traces += _step_traces(run, series(index), alone=len(runs) == 1)
     layout: Data = {
-        "xaxis": axis("training step", anchor="y3", rangemode="tozero"),
+        "xaxis": axis("training step", anchor="y3", unifiedhovertitle={"text": "step %{x}"}),
         "yaxis": axis("step time, s", domain=[0.7, 1.0], rangemode="tozero"),
         "yaxis2": axis("k tokens/s", domain=[0.36, 0.64], rangemode="tozero"),
         "yaxis3": axis("busy, %", domain=[0.0, 0.3], range=[0, 104]),
@@ -50,6 +50,8 @@ def over_steps(runs: Sequence[Run]) -> Chart | None:
     caption = (
         "Top: time between the ends of two steps. Middle: tokens trained per second. Bottom: pools at work."
     )
+    if len(runs) > 1:
+        caption += " Dashed: hardware limit. At work: rollout pool solid, trainer dotted."
     if len(warmups) == 1 and (warmup := warmups.pop()) > 0:
         layout["shapes"].append({
             "type": "rect", "x0": -0.5, "x1": warmup - 0.5, "yref": "paper", "y0": 0, "y1": 1,

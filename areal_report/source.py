@@ -16,6 +16,8 @@ from interfaces.telemetry import Usage
 from interfaces.trace import Header, read_trace
 
 Data = dict[str, Any]
+_DRAWN = frozenset({"Span", "RolloutFinished", "RunStarted", "TrainingFinished"})
+"""Records of a trace that a timeline needs."""
 Progress = Callable[[int], None]
 """Told how many steps of a trace were read."""
 
@@ -106,7 +108,8 @@ def _run(path: Path, name: str, timeline: Timeline, progress: Progress) -> Run:
         missing.append(f"no timeline: no {TRACE}; run it again with --trace full")
     else:
         builder = _Folded() if report is None else None
-        for record in _counted(read_trace(trace), progress):
+        only = _DRAWN if builder is None else None
+        for record in _counted(read_trace(trace, only), progress):
             timeline.add(record)
             if builder is not None:
                 builder.add(record)

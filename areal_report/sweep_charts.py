@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from areal_report import time_share
 from areal_report.chart import Chart, Data, axis
+from areal_report.numbers import count
 from areal_report.palette import MUTED, VALUES, series
 from areal_report.source import Sweep
 
@@ -41,6 +42,16 @@ def varied(sweep: Sweep) -> list[str]:
     """Its keys without the seed, unless that is all there is; the staleness bound first."""
     keys = [key for key in sweep.keys if key != SEED] or list(sweep.keys)
     return sorted(keys, key=lambda key: key != _PREFERRED)
+
+
+def fastest(sweep: Sweep) -> str:
+    """One sentence on the point with the largest throughput."""
+    found = [point for point in points(sweep) if point.mean(THROUGHPUT) is not None]
+    if not found:
+        return "No point ran."
+    best = max(found, key=lambda point: point.mean(THROUGHPUT) or 0.0)
+    where = _named(best, varied(sweep))
+    return f"Fastest: {where} with {count(best.mean(THROUGHPUT))} tokens/s."
 
 
 def _numbers(rows: Sequence[dict[str, str]]) -> dict[str, tuple[float, float, float]]:
@@ -91,7 +102,7 @@ def _lines(found: Sequence[Point], keys: Sequence[str], number: int) -> Chart:
              "line": {"color": colour, "width": 1.2, "dash": "dot"}, "hovertemplate": "max %{y:.3~g}"},
         ]  # fmt: skip
     layout = {
-        "xaxis": axis(key, type="category", anchor="y2"),
+        "xaxis": axis(key, type="category", anchor="y2", unifiedhovertitle={"text": f"{key} %{{x}}"}),
         "yaxis": axis("throughput, k tokens/s", domain=[0.46, 1.0], rangemode="tozero"),
         "yaxis2": axis("staleness, versions", domain=[0.0, 0.38], rangemode="tozero"),
         "hovermode": "x unified",

@@ -52,7 +52,7 @@ def _chart(name: str, title: str, rows: Sequence[tuple[str, Shares]], more: str 
         "yaxis": axis("", type="category", autorange="reversed"),
     }  # fmt: skip
     caption = f"Measured steps. Grey and yellow is idle time, by its cause.{more}"
-    return Chart(name, title, caption, traces, layout, 190 + 34 * len(rows))
+    return Chart(name, title, caption, traces, layout, 200 + 34 * len(rows))
 
 
 def _bars(

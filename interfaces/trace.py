@@ -125,8 +125,12 @@ class TraceWriter:
         self._raw.close()
 
 
-def read_trace(path: Path) -> Iterator[Record]:
+def read_trace(path: Path, only: frozenset[str] | None = None) -> Iterator[Record]:
     """The records of a trace, streamed. A file cut short by a kill yields what is whole.
+
+    Args:
+        path: the file.
+        only: names of the records to yield beside the header, such as `Span`; the others are skipped unread.
 
     Raises:
         TraceError: no such file, or a line that is not a record.
@@ -139,11 +143,19 @@ def read_trace(path: Path) -> Iterator[Record]:
             for number, line in enumerate(lines, 1):
                 if not line.endswith("\n"):
                     return
+                if only is not None and number > 1 and _name(line) not in only:
+                    continue
                 yield decode(line, f"{path}:{number}")
     except EOFError:
         return
     except (gzip.BadGzipFile, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: not a readable trace ({error})") from None
+
+
+def _name(line: str) -> str:
+    """`Span` of `{"telemetry":"Span",...`; empty if the line does not begin like that."""
+    parts = line.split('"', 4)
+    return parts[3] if len(parts) == 5 else ""
 
 
 def replay(records: Iterator[Record], loop: TrainingLoop, where: str) -> int:

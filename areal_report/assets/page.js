@@ -23,8 +23,11 @@ const escapeText = (text) => String(text).replace(/[&<>"]/g, (c) => ({ "&": "&am
     const themedLayout = {
       paper_bgcolor: card, plot_bgcolor: card, autosize: true, hovermode: "closest",
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: fg },
-      margin: { l: 64, r: 20, t: 40, b: 52 },
-      legend: { orientation: "h", x: 0, xanchor: "left", y: 1, yref: "container", yanchor: "top", font: { size: 12.5 } },
+      margin: { l: 64, r: 20, t: 52, b: 52 },
+      // below the line of the mode bar
+      legend: {
+        orientation: "h", x: 0, xanchor: "left", y: 1 - 24 / layout.height, yref: "container", yanchor: "top", font: { size: 12.5 },
+      },
       hoverlabel: { bgcolor: card, bordercolor: line, font: { color: fg, size: 13 }, namelength: -1 },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: muted, activecolor: fg },
       ...layout,

@@ -2,7 +2,7 @@
 "use strict";
 
 function buildTimeline(div, chart, palette, themed, config) {
-  const BAR = 17, ROW = 24, TOP = 46, BOTTOM = 52;
+  const BAR = 17, ROW = 24, TOP = 58, BOTTOM = 52;
   const runs = chart.timelines.map((run) => ({ ...run, tracks: run.tracks.map((track) => unpack(track, run.unit_s)) }));
   const kinds = palette.order.filter((kind) => runs.some((run) => run.kinds.includes(kind)));
   const drawOrder = [...kinds].sort((a, b) => palette.kinds[a].mark - palette.kinds[b].mark ||
@@ -160,13 +160,14 @@ function buildTimeline(div, chart, palette, themed, config) {
     const kind = run.kinds[track.kind[index]], look = palette.kinds[kind];
     const from = track.start[index], to = track.end[index], number = track.number[index];
     const lines = [`<b><i style="background:${look.colour}"></i>${escapeText(track.name)}: ${escapeText(look.label)}</b>`];
-    lines.push(`${seconds(from)} s to ${seconds(to)} s: ${seconds(to - from)} s`);
+    const digits = decimals(to - from);
+    lines.push(`${seconds(from, digits)} s to ${seconds(to, digits)} s: ${seconds(to - from, digits)} s`);
     if (number >= 0 && look.counted) lines.push(look.counted.replace("{}", number.toLocaleString("en")));
     if (track.name !== "trainer" && kind !== "load") lines.push(`serves version ${served(run, track, index)}`);
     if (track.finished[index]) {
       lines.push(`${track.finished[index].toLocaleString("en")} rollouts finished, ${track.tokens[index].toLocaleString("en")} tokens`);
     }
-    if (track.inner[index] > 0) lines.push(`of it ${seconds(track.inner[index])} s shorter work (prefill, ...)`);
+    if (track.inner[index] > 0) lines.push(`of it ${seconds(track.inner[index], decimals(track.inner[index]))} s shorter work (prefill, ...)`);
     return lines.join("<br>");
   }
 
@@ -177,10 +178,10 @@ function buildTimeline(div, chart, palette, themed, config) {
     return 0;
   }
 
-  function seconds(value) {
-    const digits = value === 0 ? 0 : Math.max(0, Math.min(4, 2 - Math.floor(Math.log10(Math.abs(value)))));
-    return value.toLocaleString("en", { maximumFractionDigits: digits });
-  }
+  // three digits of a duration
+  const decimals = (span) => (span > 0 ? Math.max(0, Math.min(6, 2 - Math.floor(Math.log10(span)))) : 0);
+
+  const seconds = (value, digits) => value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
   div.addEventListener("mousemove", (event) => {
     const found = under(event);
