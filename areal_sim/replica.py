@@ -8,6 +8,7 @@ from collections.abc import Callable
 from math import inf
 
 import simpy
+from simpy.events import Event as SimPyEvent
 
 from areal_sim.cost.protocol import CostModel
 from areal_sim.decode_batch import DecodeBatch
@@ -31,7 +32,7 @@ class Replica:
     """Simulates one engine; reports finished and aborted sequences through `on_finished` and `report`."""
 
     __slots__ = (
-        "_epoch", "_handling", "_kv_blocked_since", "_next_at", "_owed_pause_s", "_timer_at", "away", "batch",
+        "_epoch", "_handling", "_kv_blocked_since", "_owed_pause_s", "_timer", "_timer_at", "away", "batch",
         "cost", "env", "id", "load_s", "max_num_seqs", "on_finished", "report", "state", "track", "usage",
         "waiting",
     )  # fmt: skip
@@ -66,8 +67,7 @@ class Replica:
         self.waiting: deque[Sequence] = deque()
         self.away: dict[int, Sequence] = {}
         """Rollouts whose tool works; they hold no KV here."""
-        self._next_at = inf
-        """When the batch gets to its `due_clock`."""
+        self._timer: SimPyEvent | None = None
         self._timer_at = inf
         self._handling = False
         self._kv_blocked_since: float | None = None
@@ -108,7 +108,7 @@ class Replica:
                 self._remove(sequence)
                 self.report(RolloutAborted(now, sequence.rollout, self.id, sequence.segments))
         self._enter("load", f"version {action.version}", after=stop)
-        self._next_at = inf
+        self.batch.due_at = inf
         epoch = self._epoch
         call_later(
             self.env,
@@ -127,7 +127,7 @@ class Replica:
         self.batch.clear()
         self.waiting.clear()
         self.away.clear()
-        self._next_at = inf
+        self.batch.due_at = inf
         self._owed_pause_s = 0.0
         self._note_kv_blocked()
 
@@ -185,35 +185,36 @@ class Replica:
         batch = self.batch
         if self.waiting:
             self._join_waiting()
-        if not batch.running:
-            self._next_at = inf
+        if batch.running:
+            at = batch.plan()
+            if at < self._timer_at:
+                self._set_timer(at, now)
+        else:
+            batch.due_at = inf
             if self.state == "busy" and batch.time <= now + EPSILON * (1.0 + now):
                 self._enter("idle", self.usage.cause)
-            return
-        self._next_at = at = batch.plan()
-        if at < self._timer_at:
-            self._timer_at = at
-            call_later(self.env, at - now if at > now else 0.0, FINISH, self._on_timer)
 
-    def _on_timer(self, _: object) -> None:
+    def _set_timer(self, at: float, now: float) -> None:
+        """Look again at this time; an earlier timer that is still to come does nothing."""
+        self._timer_at = at
+        self._timer = call_later(self.env, at - now if at > now else 0.0, FINISH, self._on_timer)
+
+    def _on_timer(self, timer: SimPyEvent) -> None:
         """Something may be due: sequences stop, or the cache is full."""
-        now = self.env.now
-        soon = now + EPSILON * (1.0 + now)
-        if soon < self._timer_at:
-            return  # a later timer that an earlier one replaced
-        self._timer_at = inf
-        due = self._next_at
-        if due == inf:
+        if timer is not self._timer:
             return
-        if soon < due:
-            self._timer_at = due
-            call_later(self.env, due - now, FINISH, self._on_timer)
+        self._timer_at = inf
+        now = self.env.now
+        batch = self.batch
+        due = batch.due_at
+        if due > now + EPSILON * (1.0 + now):
+            if due < inf:
+                self._set_timer(due, now)
             return
         self._handling = True
-        batch = self.batch
         batch.run_to_due()
         self._report_stopped()
-        if batch.running and batch.kv + len(batch.running) > batch.kv_capacity:
+        if batch.kv + len(batch.running) > batch.kv_capacity and batch.running:
             preempted = batch.preempt()
             self.waiting.extendleft(preempted)
             self.usage.preemptions += len(preempted)

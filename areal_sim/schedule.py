@@ -28,6 +28,11 @@ class _Call(SimPyEvent):
 
 def call_later(
     env: simpy.Environment, delay_s: float, priority: int, callback: Callable[[SimPyEvent], None]
-) -> None:
-    """Run a callback `delay_s` from now; at the same time, lower priorities first, then first come."""
-    env.schedule(_Call(env, callback), priority, delay_s)  # type: ignore[arg-type]
+) -> SimPyEvent:
+    """Run a callback `delay_s` from now; at the same time, lower priorities first, then first come.
+
+    Returns the event that the callback will be given.
+    """
+    call = _Call(env, callback)
+    env.schedule(call, priority, delay_s)  # type: ignore[arg-type]
+    return call

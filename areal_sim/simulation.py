@@ -177,9 +177,8 @@ class Simulation:
         loop = self.loop
         if loop.ended is not None:
             return
-        kind = type(event)
-        step_ends = kind is events.TrainingFinished and event.last  # type: ignore[union-attr]
-        if step_ends:
+        rare = type(event) is not events.RolloutFinished
+        if rare and isinstance(event, events.TrainingFinished):
             self._measure()
         answer = loop.feed(event)
         self.builder.fed(event, answer)
@@ -189,12 +188,18 @@ class Simulation:
             self._apply(answer)
         if self.trainer_usage.phase is None:
             self._blame_trainer()
-        if step_ends:
-            self._step_done()
-        elif kind is events.RoleSwitched:
+        if rare:
+            self._after(event)
+
+    def _after(self, event: Event) -> None:
+        """What this backend itself does about a fact, once the core has answered."""
+        if isinstance(event, events.TrainingFinished):
+            if event.last:
+                self._step_done()
+        elif isinstance(event, events.RoleSwitched):
             self._blame_rollout()
-        elif kind is events.RolloutAborted or kind is events.RolloutFailed:
-            self.buffer.left(event.rollout)  # type: ignore[union-attr]
+        elif isinstance(event, (events.RolloutAborted, events.RolloutFailed)):
+            self.buffer.left(event.rollout)
 
     def _apply(self, answer: list[Action]) -> None:
         """Carry the intents out; replicas that got or lost work settle once, at the end."""

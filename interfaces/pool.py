@@ -6,6 +6,9 @@ from heapq import heappop, heappush
 from interfaces.actions import InFlight
 from interfaces.rollout import PolicyVersion
 
+STALE_ENTRIES = 8
+"""Entries a replica may have in the queue before those that no longer hold are thrown away."""
+
 
 class Replica:
     """One inference engine instance."""
@@ -20,6 +23,7 @@ class Replica:
         "queued",
         "running",
         "target",
+        "turn",
         "version",
     )
 
@@ -28,6 +32,8 @@ class Replica:
         self.version = version
         self.running = 0
         """Rollouts in flight on it, the engine's own queue included."""
+        self.turn = -1
+        """Which entry of the pool's queue is the one that holds."""
         self.queued = -1
         """Load of its entry in the pool's queue; -1 while it may take no work."""
         self.alive = True
@@ -128,8 +134,8 @@ class ReplicaPool:
         """The open replica with the fewest rollouts; None when none is open."""
         heap = self._heap
         while heap:
-            load, _, replica = heap[0]
-            if load != replica.queued:
+            load, turn, replica = heap[0]
+            if turn != replica.turn or replica.queued < 0:
                 heappop(heap)
             elif load == replica.running:
                 return replica
@@ -140,8 +146,11 @@ class ReplicaPool:
 
     def _put(self, replica: Replica) -> None:
         """Queue it at its present load."""
+        if len(self._heap) > STALE_ENTRIES * len(self.replicas):
+            self._heap[:] = sorted(entry for entry in self._heap if entry[1] == entry[2].turn)
         self._turn += 1
         replica.queued = replica.running
+        replica.turn = self._turn
         heappush(self._heap, (replica.running, self._turn, replica))
 
     def _take(self, replica: Replica) -> None:
