@@ -5,7 +5,7 @@ from html import escape
 
 from areal_report.figures import COMPARED, cell, floor_step_s, floor_throughput, ratio_to
 from areal_report.numbers import MISSING, count, plain, ratio, seconds, share
-from areal_report.source import Run, Sweep
+from areal_report.source import Run, Sweep, short
 from areal_report.sweep_charts import OLDEST, STALENESS, THROUGHPUT
 
 _SWEEP_COLUMNS = (
@@ -99,7 +99,7 @@ def sweep(grid: Sweep) -> str:
         speed = row.get(THROUGHPUT)
         first = ratio(float(speed) / float(base)) if speed and base and float(base) else MISSING
         rows.append(([*values, *cells, first, row.get("bottleneck", MISSING)], False))
-    headings = [key.rpartition(".")[2] for key in grid.keys]
+    headings = [short(key) for key in grid.keys]
     headings += [name for name, _, _ in _SWEEP_COLUMNS]
     return _table([*headings, "to first", "bottleneck"], rows)
 

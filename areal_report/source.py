@@ -49,6 +49,17 @@ class Sweep(NamedTuple):
     rows: tuple[dict[str, str], ...]
     """Cells as written: values of the keys, `error`, and the numbers of each report."""
 
+    def label(self, row: dict[str, str]) -> str:
+        """Of a point: its values, each with its key if there are several."""
+        if len(self.keys) == 1:
+            return row[self.keys[0]]
+        return ", ".join(f"{short(key)} {row[key]}" for key in self.keys)
+
+
+def short(key: str) -> str:
+    """`max_staleness` of `policy.max_staleness`, `policy` of `policy.name`."""
+    return key.removesuffix(".name").rpartition(".")[2]
+
 
 def read(paths: Sequence[Path], progress: Progress = lambda _: None) -> tuple[list[Run], list[Sweep]]:
     """Everything in these directories; a directory of run directories (a comparison) gives all of them.

@@ -8,7 +8,7 @@ from areal_report import time_share
 from areal_report.chart import Chart, Data, axis
 from areal_report.numbers import count
 from areal_report.palette import MUTED, VALUES, series
-from areal_report.source import Sweep
+from areal_report.source import Sweep, short
 
 SEED = "run.seed"
 THROUGHPUT, STALENESS, OLDEST = "effective_throughput_tokens_per_s", "staleness.mean", "staleness.max"
@@ -80,7 +80,9 @@ def charts(sweep: Sweep, number: int) -> list[Chart]:
 
 
 def _named(point: Point, keys: Sequence[str]) -> str:
-    return ", ".join(f"{key.rpartition('.')[2]} {point.values[key]}" for key in keys)
+    if len(point.values) == 1:
+        return "".join(point.values[key] for key in keys)
+    return ", ".join(f"{short(key)} {point.values[key]}" for key in keys)
 
 
 def _lines(found: Sequence[Point], keys: Sequence[str], number: int) -> Chart:
@@ -91,7 +93,8 @@ def _lines(found: Sequence[Point], keys: Sequence[str], number: int) -> Chart:
     traces: list[Data] = []
     for index, (name, line) in enumerate(list(lines.items())[:_MOST_LINES]):
         colour, x = series(index), [point.values[key] for point in line]
-        common: Data = {"type": "scatter", "mode": "lines+markers", "x": x, "name": name or "throughput"}
+        mode = "lines+markers" if all(map(_is_number, x)) else "markers"
+        common: Data = {"type": "scatter", "mode": mode, "x": x, "name": name or "throughput"}
         group = {"legendgroup": name, "showlegend": bool(name)}
         traces += [
             {**common, **group, "y": _column(line, THROUGHPUT, 1e-3), "line": {"color": colour, "width": 2},
@@ -99,7 +102,8 @@ def _lines(found: Sequence[Point], keys: Sequence[str], number: int) -> Chart:
             {**common, **group, "y": _column(line, STALENESS), "yaxis": "y2", "showlegend": False,
              "line": {"color": colour, "width": 2}, "hovertemplate": "mean staleness %{y:.3~g}"},
             {**common, **group, "y": _column(line, OLDEST), "yaxis": "y2", "showlegend": False,
-             "line": {"color": colour, "width": 1.2, "dash": "dot"}, "hovertemplate": "max %{y:.3~g}"},
+             "line": {"color": colour, "width": 1.2, "dash": "dot"},
+             "marker": {"symbol": "circle-open", "size": 9}, "hovertemplate": "max %{y:.3~g}"},
         ]  # fmt: skip
     layout = {
         "xaxis": axis(key, type="category", anchor="y2", unifiedhovertitle={"text": f"{key} %{{x}}"}),
@@ -108,9 +112,19 @@ def _lines(found: Sequence[Point], keys: Sequence[str], number: int) -> Chart:
         "hovermode": "x unified",
     }
     more = f" The first {_MOST_LINES} of {len(lines)} lines." if len(lines) > _MOST_LINES else ""
-    caption = f"Staleness: mean solid, largest dotted. Bars: least and most over the seeds, if several.{more}"
-    title = f"Throughput and staleness against {key.rpartition('.')[2]}"
+    caption = (
+        f"Staleness: mean solid, largest dotted and open. Bars: spread over the seeds, if several.{more}"
+    )
+    title = f"Throughput and staleness against {short(key)}"
     return Chart(f"sweep-lines-{number}", title, caption, traces, layout, 520)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _column(line: Sequence[Point], column: str, scale: float = 1.0) -> list[float | None]:
@@ -152,7 +166,7 @@ def _heat(found: Sequence[Point], keys: Sequence[str], number: int) -> Chart:
     caption = (
         f"In each cell: throughput in k tokens/s{others}, and below it η̄, the mean staleness in versions."
     )
-    title = f"Throughput over {across.rpartition('.')[2]} and {down.rpartition('.')[2]}"
+    title = f"Throughput over {short(across)} and {short(down)}"
     return Chart(f"sweep-heat-{number}", title, caption, [heat], layout, 160 + 62 * max(3, len(y)))
 
 
@@ -161,21 +175,22 @@ def _pareto(found: Sequence[Point], number: int) -> Chart:
     front = pareto(usable)
     on_it = {id(point) for point in front}
     rest = [point for point in usable if id(point) not in on_it]
-    labels = len(usable) <= 24
+    labels = len(front) <= 12
 
     def dots(name: str, chosen: Sequence[Point], colour: str, mode: str) -> Data:
         keys = list(found[0].values)
         return {
             "type": "scatter", "mode": mode, "name": name, "x": _column(chosen, STALENESS),
             "y": _column(chosen, THROUGHPUT, 1e-3), "text": [_named(point, keys) for point in chosen],
-            "textposition": "bottom right", "textfont": {"size": 11}, "cliponaxis": False,
+            "textposition": ["bottom right", "top left"] * len(chosen), "textfont": {"size": 11},
+            "cliponaxis": False,
             "marker": {"color": colour, "size": 10}, "line": {"color": colour, "width": 2, "shape": "hv"},
             "hovertemplate": "%{text}<br>staleness %{x:.3~g}<br>%{y:.4~g} k tokens/s<extra></extra>",
         }  # fmt: skip
 
     traces = [
-        dots("Pareto front", front, series(0), "lines+markers+text" if labels else "lines+markers"),
         dots("dominated", rest, MUTED, "markers"),
+        dots("Pareto front", front, series(0), "lines+markers+text" if labels else "lines+markers"),
     ]
     layout = {
         "xaxis": axis("mean staleness, versions", rangemode="tozero"),

@@ -27,8 +27,7 @@ def of_sweep(sweep: Sweep, number: int) -> Chart | None:
                 _, pool, name = column.split(".", 2)
                 shares[pool][name] = float(cell)
         if shares["rollout"] or shares["trainer"]:
-            label = ", ".join(f"{key.rpartition('.')[2]} {row[key]}" for key in sweep.keys)
-            rows.append((label, shares))
+            rows.append((sweep.label(row), shares))
     if not rows:
         return None
     more = f" The first {MOST_ROWS} of {len(rows)} points." if len(rows) > MOST_ROWS else ""

@@ -117,8 +117,7 @@ function buildTimeline(div, chart, palette, themed, config) {
   function redraw() {
     pending = false;
     const fresh = traces(currentRange());
-    Plotly.restyle(div, { x: fresh.map((t) => t.x), y: fresh.map((t) => t.y) })
-      .then(() => Plotly.restyle(div, { text: [fresh.at(-1).text] }, [fresh.length - 1]));
+    Plotly.restyle(div, { x: fresh.map((t) => t.x), y: fresh.map((t) => t.y), text: fresh.map((t) => t.text ?? "") });
   }
 
   const currentRange = () => div.layout.xaxis.range.map(Number);

@@ -53,13 +53,14 @@ def zoo(  # noqa: PLR0917
     """Simulate every known scheduling system on the workload and the GPUs of one scenario.
 
     The scenario's own policy keeps its parameters, the others have their defaults. Systems that share GPUs
-    between generation and training get all of them for both. `areal-sim report` draws what --out writes.
+    between generation and training get all of them for both.
 
     [bold]areal-sim zoo areal/table7[/]
 
     [bold]areal-sim zoo my.toml --policies areal,prime_rl,pipeline_rl --csv zoo.csv[/]
     """
-    from interfaces.run_files import SWEEP
+    from areal_sim.commands.report import write_page
+    from interfaces.run_files import PAGE, SWEEP
     from interfaces.scenario_file import load
 
     base = load(scenario, with_seed(sets, seed))
@@ -68,6 +69,8 @@ def zoo(  # noqa: PLR0917
     for path in filter(None, (csv, out and out / SWEEP)):
         _write_csv(path, entries)
     _show(entries, as_json)
+    if out is not None:
+        write_page([out], out / PAGE)
     raise typer.Exit(_exit_code(entries))
 
 
