@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint format docs bench clean
+.PHONY: setup demo test lint format docs pictures bench clean
 
 setup: $(READY)
 
@@ -21,11 +21,11 @@ demo: setup
 	$(BIN)/areal-sim compare areal/table1_1_5b_sync areal/table1_1_5b_async --out runs/demo/table1
 	$(BIN)/areal-sim run areal/table7 --out runs/demo/table7
 	$(BIN)/areal-sim trace runs/demo/table7 --perfetto runs/demo/timeline.json.gz
-	@echo "report:   runs/demo/table7/report.json"
+	@echo "report:   runs/demo/table1/report.html and runs/demo/table7/report.html (open in a browser)"
 	@echo "timeline: runs/demo/timeline.json.gz (open it at https://ui.perfetto.dev)"
 
 test: lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 -rs
 
 lint: setup
 	$(BIN)/ruff check .
@@ -39,6 +39,10 @@ format: setup
 # Bring generated pages and the outputs shown in the documentation up to date.
 docs: setup
 	$(BIN)/python docs/generate.py
+
+# Pictures in the documentation; needs chromium.
+pictures: setup
+	$(BIN)/python docs/screenshots.py
 
 # Speed of the simulator; never part of the tests.
 bench: setup

@@ -1,10 +1,12 @@
 """The page in a real browser: every chart drawn, a silent console, hover and zoom, dark and light."""
 
+import importlib.util
 from pathlib import Path
 
 import browser
 import pytest
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(browser.BROWSER is None, reason=browser.WHY_NOT)
 
 TIMELINE = """
@@ -77,6 +79,18 @@ def test_hovering_over_a_chart_shows_its_values(results: Path) -> None:
     seen = browser.visit(results / "run" / "report.html", NATIVE_HOVER)
     assert seen["problems"] == []
     assert "step time" in seen["found"]["label"]
+
+
+def test_the_script_takes_the_picture_of_the_documentation(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("screenshots", ROOT / "docs" / "screenshots.py")
+    assert spec is not None
+    assert spec.loader is not None
+    screenshots = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(screenshots)
+    few = ("--set", "workload.batch_size=32", "--set", "workload.group_size=4")
+    for image in (screenshots.take(tmp_path, *few), ROOT / "docs" / "images" / "report.png"):
+        assert image.read_bytes().startswith(b"\x89PNG")
+        assert 20_000 < image.stat().st_size < 300_000
 
 
 def test_a_narrow_window_does_not_overflow(results: Path) -> None:
