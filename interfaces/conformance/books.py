@@ -265,7 +265,7 @@ class Books:
             elif group.state == "training":
                 self._move(group, "ready")
         for prompt in self.streamed:
-            self.trained.skip(prompt)  # undone: it is a gap again, to be trained once more
+            self.trained.forget(prompt)  # undone: it is a gap again, to be trained once more
         self.trained_groups -= len(self.streamed)
         self.discarded_groups += len(self.streamed)
         self.streamed.clear()

@@ -32,6 +32,8 @@ PROFILES: dict[str, Profile] = {
     "ci": Profile(1000, 50),
     "nightly": Profile(5000, 80),
 }
+SHORT = 9
+"""Moves of the runs that are tried first."""
 ENVIRONMENT = "AREAL_CONFORMANCE_PROFILE"
 
 
@@ -62,13 +64,34 @@ def check_policy(
 
 
 def explore(
-    target: Target, profile: str, ignore: frozenset[int], loop_class: type[TrainingLoop] = TrainingLoop
+    target: Target,
+    profile: str,
+    ignore: frozenset[int],
+    loop_class: type[TrainingLoop] = TrainingLoop,
+    *,
+    shrink: bool = True,
 ) -> InvariantViolation | None:
-    """Search with Hypothesis; the shrunk violation, or None. Deterministic for a given policy and profile."""
+    """Search with Hypothesis; the (shrunk) violation, or None. Deterministic for a policy and profile."""
     runs, moves = PROFILES[profile]
-    machine = type(
-        "Run", (PolicyMachine,), {"target": target, "ignore": ignore, "loop_class": loop_class}
-    )  # fmt: skip
+    for share, length in ((2, SHORT), (1, moves)):  # a fault that shows early makes a short story
+        violation = _search(target, ignore, loop_class, runs // share, length, shrink=shrink)
+        if violation is not None:
+            return violation
+    return None
+
+
+def _search(
+    target: Target,
+    ignore: frozenset[int],
+    loop_class: type[TrainingLoop],
+    runs: int,
+    moves: int,
+    *,
+    shrink: bool,
+) -> InvariantViolation | None:
+    """One search with runs of so many moves at most."""
+    attributes = {"target": target, "ignore": ignore, "loop_class": loop_class}
+    machine = type("Run", (PolicyMachine,), attributes)
     config = settings(
         max_examples=runs,
         stateful_step_count=moves,
@@ -77,7 +100,7 @@ def explore(
         deadline=None,
         print_blob=False,
         report_multiple_bugs=False,
-        phases=(Phase.generate, Phase.shrink),
+        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )
     try:
@@ -137,10 +160,6 @@ class PolicyCheck:
     findings: Findings
     expected_failure: str | None = None
     """Why this check is known to fail; if it passes, that is an error (strict)."""
-
-    @property
-    def __name__(self) -> str:
-        return self.name
 
     def __str__(self) -> str:
         return self.name

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from interfaces.actions import Discard, Generate
+from interfaces.actions import Discard, Dismiss, Generate, Train
 from interfaces.conformance.invariants import Monitor
 from interfaces.conformance.target import Target
 from interfaces.conformance.timed import Durations, Timed
@@ -74,17 +74,23 @@ def check_credit(target: Target, loop_class: type[TrainingLoop] = TrainingLoop) 
     if late < early:
         seen = f"{late} from version {2 * STEPS // 3} on"
         cause = "credit of failed, filtered or expired groups is not returned"
-        expected = f"up to {early} rollouts start within a version, as early in the run"
+        expected = f"up to {early} rollouts are outstanding, as early in the run"
         monitor.report(1, expected, seen, cause, lambda step: any(type(a) is Discard for a in step.answer))
 
 
 def _peak(monitor: Monitor, first: int, last: int) -> int:
-    """Most rollouts started within one version."""
-    starts = dict.fromkeys(range(first, last), 0)
+    """Most rollouts started and neither trained nor discarded at any time of these versions."""
+    outstanding: set[int] = set()
+    peak = 0
     for step in monitor.history:
-        if step.version in starts:
-            starts[step.version] += sum(type(action) is Generate for action in step.answer)
-    return max(starts.values())
+        for action in step.answer:
+            if type(action) is Generate:
+                outstanding.add(action.rollout)
+            elif isinstance(action, Train | Discard | Dismiss):
+                outstanding.difference_update(action.rollouts)
+        if first <= step.version < last:
+            peak = max(peak, len(outstanding))
+    return peak
 
 
 def check_starvation(target: Target, loop_class: type[TrainingLoop] = TrainingLoop) -> None:

@@ -27,6 +27,12 @@ class PromptSet:
             self._gaps.add(prompt)
             self._advance()
 
+    def forget(self, prompt: int) -> None:
+        """What was done to this prompt is undone: it may come again."""
+        self._above.discard(prompt)
+        self._gaps.add(prompt)
+        self._advance()
+
     def _advance(self) -> None:
         while self._below in self._above or self._below in self._gaps:
             self._above.discard(self._below)

@@ -9,7 +9,7 @@ from interfaces.loop import TrainingLoop
 from interfaces.policies.buffering import OldestFirst
 from interfaces.policies.dispatch import LeastLoaded
 from interfaces.policies.presets import Areal
-from interfaces.policies.protocols import Policy
+from interfaces.policies.protocols import Guarantees, Policy
 from interfaces.policies.sync import EveryStep
 from interfaces.rollout import Segment
 from interfaces.view import LoopConfig
@@ -25,7 +25,8 @@ def soft(shape, eta=1, concurrency=1000, **options):
 
 
 def filtering(shape, eta=0):
-    return soft(shape, eta, buffering=OldestFirst(filter_zero_variance=True))
+    promise = Guarantees(eta, no_drops=False)
+    return soft(shape, eta, buffering=OldestFirst(filter_zero_variance=True), guarantees=promise)
 
 
 def aborting(shape, intent, eta=1):
