@@ -7,6 +7,7 @@ from areal_report.chart import Chart, Data, axis, percent, vertical
 from areal_report.numbers import count
 from areal_report.palette import MEASURE, MUTED, ROLLOUT, SCALE, TRAINER, series
 from areal_report.source import Run
+from interfaces.statistics import quantile
 
 
 def timeline(runs: Sequence[Run]) -> Chart | None:
@@ -131,8 +132,11 @@ def staleness_by_step(run: Run, number: int) -> Chart | None:
         for age, n in row["staleness_histogram"].items():
             shares[int(age)][column] = percent(n / whole)
     steps = [row["step"] for row in rows]
+    peaks = [max(row[column] or 0.0 for row in shares) for column in range(len(rows))]
+    usual = quantile(peaks, 0.5) or 100.0
     heat = {
-        "type": "heatmap", "x": steps, "y": list(range(top + 1)), "z": shares, "zmin": 0, "zmax": 100,
+        "type": "heatmap", "x": steps, "y": list(range(top + 1)), "z": shares,
+        "zmin": 0, "zmax": min(100.0, 1.5 * usual),
         "colorscale": [list(stop) for stop in SCALE], "xgap": 1 if len(rows) <= 120 else 0, "ygap": 1,
         "colorbar": {"title": {"text": "rollouts, %"}, "thickness": 12}, "hoverongaps": False,
         "hovertemplate": "step %{x}, staleness %{y}: %{z:.3~g} % of rollouts<extra></extra>",
@@ -147,7 +151,7 @@ def staleness_by_step(run: Run, number: int) -> Chart | None:
         "yaxis": axis("staleness, versions", dtick=1 if top <= 12 else None),
     }  # fmt: skip
     title = f"Staleness at every step: {run.name}"
-    caption = "Colour: share of the step's rollouts. Line: their mean."
+    caption = "Colour: share of the step's rollouts (the scale ends where few steps go). Line: their mean."
     return Chart(f"staleness-steps-{number}", title, caption, [heat, mean], layout, 340)
 
 

@@ -58,14 +58,8 @@ def sweep(  # noqa: PLR0917
     for index, outcome in zip(valid, attempt_all(list(valid.values()), jobs, "points"), strict=True):
         outcomes[index] = outcome
     result = Sweep(keys, values, outcomes)
-    for path in filter(None, (csv, out and out / "sweep.csv")):
-        _write_csv(path, result)
+    _write(result, out, csv)
     _show(result, as_json)
-    if out is not None:
-        from areal_sim.commands.report import write_page
-        from interfaces.run_files import PAGE
-
-        write_page([out], out / PAGE)
     raise typer.Exit(_exit_code(outcomes))
 
 
@@ -128,6 +122,16 @@ def _row(keys: list[str], values: tuple[str, ...], outcome: "Outcome | None") ->
     if outcome is None or outcome.report is None:
         return {"point": point, "error": _message(outcome), "report": None}
     return {"point": point, "error": None, "report": outcome.report}
+
+
+def _write(result: Sweep, out: Path | None, csv: Path | None) -> None:
+    from areal_sim.commands.report import write_page
+    from interfaces.run_files import PAGE, SWEEP
+
+    for path in filter(None, (csv, out and out / SWEEP)):
+        _write_csv(path, result)
+    if out is not None:
+        write_page([out], out / PAGE)
 
 
 def _write_csv(path: Path, result: Sweep) -> None:
