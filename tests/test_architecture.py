@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = [name for name in ("interfaces", "areal_report", "areal_sim", "areal_real") if (ROOT / name).is_dir()]
+PACKAGES = [
+    name for name in ("interfaces", "areal_report", "areal_sim", "areal_real") if (ROOT / name).is_dir()
+]
 MODULES = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))]
 ALLOWED = {
     # what a package may import beside the standard library and itself; conformance kits may use hypothesis
