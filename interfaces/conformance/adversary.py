@@ -10,40 +10,12 @@ from typing import Any
 
 from interfaces import actions, events
 from interfaces.actions import ABORTS, KEEPS, Action
+from interfaces.conformance.flight import Flight
 from interfaces.conformance.invariants import Monitor, Saved
 from interfaces.events import Event
-from interfaces.rollout import PolicyVersion, Segment
+from interfaces.rollout import PolicyVersion
 
 PROMPT_TOKENS = 4
-
-
-class Flight:
-    """A rollout on a replica."""
-
-    __slots__ = ("action", "replica", "segments", "started_at")
-
-    def __init__(self, action: actions.Generate, started_at: float) -> None:
-        self.action = action
-        self.replica = action.replica
-        self.segments: list[Segment] = []
-        """Made since it was dispatched."""
-        self.started_at = started_at
-
-    @property
-    def made(self) -> int:
-        """Tokens since it was dispatched."""
-        return sum(segment.tokens for segment in self.segments)
-
-    def make(self, version: PolicyVersion, tokens: int) -> None:
-        """Generate so many tokens under this version, within the budget."""
-        budget = self.action.token_budget
-        if budget is not None:
-            tokens = min(tokens, budget - self.made)
-        if tokens <= 0:
-            return
-        if self.segments and self.segments[-1].version == version:
-            tokens += self.segments.pop().tokens
-        self.segments.append(Segment(version, tokens))
 
 
 class Adversary:
@@ -175,6 +147,15 @@ class Adversary:
         """The oldest training is done."""
         train = self.training.popleft()
         self._feed(events.TrainingFinished(self._tick(), train.step, train.last))
+
+    def complete_step(self) -> None:
+        """The oldest training is done, its version is out and loaded by all that are to load it."""
+        self.train_finishes()
+        while self.publishing and not self.ended:
+            self.published()
+        for replica in list(self.loads):
+            if replica in self.loads and not self.ended:
+                self.loaded(replica, silent=False)
 
     def published(self) -> None:
         """The oldest publish is done."""

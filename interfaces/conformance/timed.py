@@ -7,7 +7,8 @@ from heapq import heappop, heappush
 
 from interfaces import actions
 from interfaces.actions import ABORTS, Action, InFlight
-from interfaces.conformance.adversary import Adversary, Flight
+from interfaces.conformance.adversary import Adversary
+from interfaces.conformance.flight import Flight
 from interfaces.conformance.invariants import Monitor, Saved
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from interfaces import actions, events
+from interfaces.actions import InFlight
 from interfaces.conformance.invariants import Monitor
 from interfaces.conformance.timed import Durations, Timed
 from interfaces.loop import TrainingLoop
@@ -30,7 +31,8 @@ def filtering(shape, eta=0):
 
 
 def aborting(shape, intent, eta=1):
-    return soft(shape, eta, sync=EveryStep(intent), in_flight=frozenset({intent}))
+    promise = Guarantees(eta, no_drops=intent is not InFlight.ABORT_DROP)
+    return soft(shape, eta, sync=EveryStep(intent), in_flight=frozenset({intent}), guarantees=promise)
 
 
 def timed(policy: Policy, shape: LoopConfig, durations=None, replicas=1) -> Timed:

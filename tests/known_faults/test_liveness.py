@@ -28,6 +28,7 @@ from interfaces.errors import ScenarioError
 from interfaces.policies.admission import QueueRoom
 from interfaces.policies.buffering import Bounded, Straggler
 from interfaces.policies.presets import Areal, ArealStrict, OneStepOff, Sync
+from interfaces.policies.protocols import Guarantees
 
 
 def test_rejected_sample_does_not_hold_the_run():
@@ -176,7 +177,9 @@ def test_data_end_leaves_a_rest_that_is_reported():
 def test_requeue_into_a_full_buffer_does_not_lock():
     # tinker-cookbook#107
     shape = config(1, steps=8)
-    policy = soft(shape, admission=QueueRoom(2), buffering=Bounded(0, Straggler.REQUEUE))
+    promise = Guarantees(no_drops=False)
+    buffering = Bounded(0, Straggler.REQUEUE)
+    policy = soft(shape, admission=QueueRoom(2), buffering=buffering, guarantees=promise)
     backend = timed(policy, shape, Durations(tokens=lambda prompt, member: 1 + prompt % 3, train_s=2.0))
     backend.run()
     assert backend.monitor.loop.ended == "steps"

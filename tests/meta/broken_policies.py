@@ -1,5 +1,7 @@
 """Policies with one fault each. `POLICIES`: name of the fault -> (policy for a run, check that must fail)."""
 
+# ruff: noqa: ARG002
+
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any

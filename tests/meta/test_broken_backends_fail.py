@@ -31,7 +31,10 @@ def loading(intent):
     return adversary
 
 
-def finished(rollout=0, at=1.0, segments=(Segment(0, 1),), first=0.5, replica=0):
+ONE_TOKEN = (Segment(0, 1),)
+
+
+def finished(rollout=0, at=1.0, segments=ONE_TOKEN, first=0.5, replica=0):
     return events.RolloutFinished(at, rollout, replica, 1, segments, first, 1.0)
 
 
@@ -71,7 +74,7 @@ def test_more_tokens_than_the_budget():
     from interfaces.policies.dispatch import LeastLoaded  # noqa: PLC0415
 
     class Budget(LeastLoaded):
-        def token_budget(self, view, rollout):
+        def token_budget(self, view, rollout):  # noqa: ARG002
             return 2
 
     adversary = start(dispatch=Budget())
