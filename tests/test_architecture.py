@@ -15,7 +15,7 @@ PACKAGES = [
 ]
 MODULES = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))]
 ALLOWED = {
-    # what a package may import beside the standard library and itself; conformance kits may use hypothesis
+    # what a package may import beside the standard library and itself; the conformance kit also hypothesis and pytest
     "interfaces": {"pydantic", "pydantic_core", "scenarios"},
 }
 FORBIDDEN = {
@@ -46,7 +46,7 @@ def test_imports_go_one_way(path: Path) -> None:
     names = set(imported(path))
     assert not names & FORBIDDEN[package]
     if package in ALLOWED:
-        extra = {"hypothesis"} if "conformance" in path.parts else set()
+        extra = {"hypothesis", "pytest"} if "conformance" in path.parts else set()
         assert names <= ALLOWED[package] | extra | {package} | sys.stdlib_module_names
 
 
