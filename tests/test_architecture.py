@@ -15,7 +15,7 @@ PACKAGES = [
 ]
 MODULES = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))]
 ALLOWED = {
-    # what a package may import beside the standard library and itself; the conformance kit also hypothesis and pytest
+    # beside the standard library and itself; the conformance kit also imports hypothesis and pytest
     "interfaces": {"pydantic", "pydantic_core", "scenarios"},
 }
 FORBIDDEN = {
