@@ -117,6 +117,8 @@ class Guarantees:
     single_version: bool = False
     """Whether all tokens of a rollout come from one version."""
     whole_groups: bool = True
+    full_batches: bool = True
+    """Whether every step takes exactly a batch (but for what is left at the end of the data)."""
     no_drops: bool = True
     """Whether every admitted group that does not fail is trained."""
 

@@ -37,7 +37,7 @@ class KimiPartial:
             sync=EveryStep(InFlight.DRAIN),
             buffering=WhatIsFinished(),
             capacity=FixedPools(colocated=True),
-            guarantees=Guarantees(0, hard=True, per_token=True),
+            guarantees=Guarantees(0, hard=True, per_token=True, full_batches=False),
             in_flight=in_flight(InFlight.DRAIN),
             min_outstanding_groups=config.batch_size,
         )
