@@ -158,8 +158,9 @@ class Consumption:
         books, size = self.books, self.config.batch_size
         taken = books.taken_in_step
         prompts = self.config.prompts
+        partial = not self.guarantees.full_batches
         data_end = prompts is not None and self.config.last_batch == "train"
-        if taken > size or (action.last and taken < size and not data_end):
+        if taken > size or (action.last and taken < size and not (data_end or partial)):
             expected = f"{size} groups a step"
             self._fail(8, expected, f"step {action.step} takes {taken}", "buffering: wrong batch size")
 
