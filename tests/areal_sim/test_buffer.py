@@ -28,7 +28,8 @@ def test_nothing_is_left_behind_by_a_bound_that_drops() -> None:
         "areal/table7",
         [
             "run.steps=20", "run.warmup_steps=2", "policy.name=areal_strict", "policy.max_staleness=1",
-            "policy.straggler=drop", "workload.batch_size=8", "policy.max_concurrent_groups=32",
+            "policy.straggler=drop", "workload.batch_size=4", "workload.group_size=2",
+            "trainer.minibatches=1", "workload.response_tokens.sigma=1.6", "reward.latency_s.value=0.0",
         ],
     )  # fmt: skip
     simulation = Simulation(resolved)
