@@ -12,11 +12,14 @@ from interfaces.conformance.violation import LAWS, InvariantViolation
 
 if TYPE_CHECKING:
     from interfaces.conformance.check import PROFILES, PolicyCheck, check_policy, policy_checks
+    from interfaces.conformance.trace_check import TraceSummary, check_trace
 
 _LATE = {
     "PROFILES": "check",
+    "TraceSummary": "trace_check",
     "PolicyCheck": "check",
     "check_policy": "check",
+    "check_trace": "trace_check",
     "policy_checks": "check",
 }
 
@@ -26,7 +29,9 @@ __all__ = [
     "InvariantViolation",
     "Monitor",
     "PolicyCheck",
+    "TraceSummary",
     "check_policy",
+    "check_trace",
     "policy_checks",
 ]
 

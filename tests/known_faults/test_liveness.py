@@ -29,6 +29,7 @@ from interfaces.policies.admission import QueueRoom
 from interfaces.policies.buffering import Bounded, Straggler
 from interfaces.policies.presets import Areal, ArealStrict, OneStepOff, Sync
 from interfaces.policies.protocols import Guarantees
+from interfaces.policies.sync import EveryStep
 
 
 def test_rejected_sample_does_not_hold_the_run():
@@ -250,3 +251,12 @@ def test_overlap_gains_at_most_the_shorter_part():
         backend.run()
         times.append(backend.now)
     assert 1.0 < times[0] / times[1] <= 1.1
+
+
+def test_last_version_is_published_out_of_turn():
+    # prime-rl#2990: publish every second version, 3 steps
+    shape = config(1, steps=3)
+    backend = timed(soft(shape, 2, sync=EveryStep(InFlight.KEEP_STALE, every=2),
+                         in_flight=frozenset({InFlight.KEEP_STALE})), shape)  # fmt: skip
+    backend.run()
+    assert backend.monitor.loop.view.published == 3
