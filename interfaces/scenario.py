@@ -190,6 +190,58 @@ class Cost(Section):
     """`constant` only."""
 
 
+class Loss(Section):
+    """Objective of the real trainer; equations in `areal_real/trainer/losses.py`."""
+
+    objective: Literal["decoupled_ppo", "ppo", "unweighted_proximal"] = "decoupled_ppo"
+    """AReaL eq. (5); PPO clipped around the behaviour policy; eq. (5) without its weight (an ablation)."""
+    advantage: Literal["grpo", "dr_grpo", "rloo"] = "grpo"
+    clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    clip_high: PositiveFloat = 0.2
+    dual_clip: Annotated[float, Field(gt=1)] | None = None
+    """Lower bound `dual_clip * advantage` for negative advantages; None: none."""
+    behaviour_weight_cap: PositiveFloat | None = None
+    """Upper bound of `pi_prox / pi_behav`; None: none. How often it binds is reported."""
+
+
+class Optimizer(Section):
+    """AdamW of the real trainer."""
+
+    learning_rate: PositiveFloat = 2e-4
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.95
+    epsilon: PositiveFloat = 1e-8
+    weight_decay: NonNegative = 0.0
+    gradient_clip: PositiveFloat = 1.0
+
+
+class Real(Section):
+    """What only a real run needs; the simulator reads nothing of it.
+
+    The longest response of a real run is the cap (`max`) of `workload.response_tokens`.
+    """
+
+    task: str = "letter_chain"
+    """Name of a built-in task, or `module:object`."""
+    model: str | None = None
+    """Directory of a Hugging Face causal LM to start from; None: the warm start of the task."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    temperature: PositiveFloat = 1.0
+    kv_cache_gib: PositiveFloat = 0.0625
+    """KV cache of one replica on a CPU; on GPUs `engine.gpu_memory_utilization` decides."""
+    loss: Loss = Loss()
+    optimizer: Optimizer = Optimizer()
+    evaluation_prompts: PositiveInt = 64
+    reward_workers: PositiveInt = 1
+    reward_timeout_s: PositiveFloat = 10.0
+    engine_cores: tuple[NonNegativeInt, ...] = ()
+    """Cores of the replicas, taken in turn; empty: the first half of those there are. CPU only."""
+    trainer_cores: tuple[NonNegativeInt, ...] = ()
+    """Cores of the trainer; empty: those the replicas leave. CPU only."""
+    deadline_s: PositiveFloat = 300.0
+    """Longest time in which nothing may happen; then the run ends with what it waited for."""
+
+
 class Scenario(Section):
     """One experiment: what `areal-sim run` and `areal-real run` take."""
 
@@ -204,6 +256,7 @@ class Scenario(Section):
     policy: PolicyChoice
     faults: Faults = Faults()
     cost: Cost = Cost()
+    real: Real = Real()
 
 
 class Resolved(Section):

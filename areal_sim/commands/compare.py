@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from areal_sim.commands.options import Jobs, Json, Out, ScenarioList, Seed, Sets, Trace, with_seed
+from areal_report.terminal.options import Jobs, Json, Out, ScenarioList, Seed, Sets, Trace, with_seed
 
 if TYPE_CHECKING:
+    from areal_report.run_directory import RunDirectory
     from areal_sim.commands.simulate import Outcome
-    from areal_sim.run_directory import RunDirectory
     from interfaces.scenario import Resolved
 
 
@@ -75,8 +75,8 @@ def _reports(outcomes: "list[Outcome | None]") -> list[dict[str, Any]]:
 
 def _show(names: list[str], reports: list[dict[str, Any]], as_json: bool) -> None:
     from areal_report.figures import ratio_to
-    from areal_sim.commands.output import to_json
-    from areal_sim.commands.tables import compare_table, console
+    from areal_report.terminal.output import to_json
+    from areal_report.terminal.tables import compare_table, console
 
     ratios = [ratio_to(report, reports[0]) for report in reports]
     if as_json:
@@ -96,13 +96,13 @@ def _as_data(names: list[str], reports: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _place(out: Path, number: int, name: str) -> "RunDirectory":
-    from areal_sim.run_directory import RunDirectory
+    from areal_report.run_directory import RunDirectory
 
     return RunDirectory(out / f"{number}_{Path(name).stem}")
 
 
 def _write(place: "RunDirectory", point: "Resolved", report: dict[str, Any]) -> None:
-    from areal_sim.commands.output import to_json
+    from areal_report.terminal.output import to_json
     from interfaces.run_files import REPORT, SCENARIO
     from interfaces.scenario_file import to_json as scenario_json
 
@@ -112,9 +112,9 @@ def _write(place: "RunDirectory", point: "Resolved", report: dict[str, Any]) -> 
 
 
 def _write_comparison(out: Path, places: "list[RunDirectory]", data: dict[str, Any]) -> None:
-    from areal_sim.commands.output import to_json
+    from areal_report.run_directory import write_atomically
+    from areal_report.terminal.output import to_json
     from areal_sim.commands.report import write_page
-    from areal_sim.run_directory import write_atomically
     from interfaces.run_files import COMPARISON, PAGE
 
     write_atomically(out / COMPARISON, to_json(data))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from areal_sim.commands.options import TraceKind
+from areal_report.terminal.options import TraceKind
 
 if TYPE_CHECKING:
     from interfaces.scenario import Resolved

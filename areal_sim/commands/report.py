@@ -43,8 +43,8 @@ def write_page(directories: Sequence[Path], place: Path) -> None:
         OutputError: the page cannot be written.
     """
     from areal_report.page import page
-    from areal_sim.commands.progress import Bar
-    from areal_sim.run_directory import write_atomically
+    from areal_report.run_directory import write_atomically
+    from areal_report.terminal.progress import Bar
 
     with Bar("page: steps read", None) as bar:
         text = page(directories, bar.update)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from areal_sim.commands.options import Json, Out, ScenarioArgument, Seed, Sets, Trace, TraceKind, with_seed
+from areal_report.terminal.options import Json, Out, ScenarioArgument, Seed, Sets, Trace, TraceKind, with_seed
 
 if TYPE_CHECKING:
-    from areal_sim.run_directory import RunDirectory
+    from areal_report.run_directory import RunDirectory
     from interfaces.scenario import Resolved
     from interfaces.trace import TraceWriter
 
@@ -28,9 +28,9 @@ def run(  # noqa: PLR0917
 
     [bold]areal-sim run my.toml --set policy.max_staleness=8 --out runs/a[/]
     """
+    from areal_report.run_directory import RunDirectory
     from areal_sim.commands.report import write_page
     from areal_sim.commands.simulate import INTERRUPTED
-    from areal_sim.run_directory import RunDirectory
     from interfaces.run_files import PAGE
     from interfaces.scenario_file import load
 
@@ -50,9 +50,9 @@ def _simulate(
     resolved: "Resolved", directory: "RunDirectory | None", trace: TraceKind | None
 ) -> dict[str, Any]:
     """Run it; whatever happens, the directory is left whole."""
-    from areal_sim.commands.output import to_json
+    from areal_report.run_directory import writing
+    from areal_report.terminal.output import to_json
     from areal_sim.commands.simulate import complete, identity
-    from areal_sim.run_directory import writing
     from interfaces.errors import StallError
     from interfaces.run_files import REPORT, SCENARIO
     from interfaces.scenario_file import to_json as scenario_json
@@ -79,7 +79,7 @@ def _simulate(
 
 def _run(resolved: "Resolved", writer: "TraceWriter | None") -> dict[str, Any]:
     from areal_report.numbers import seconds
-    from areal_sim.commands.progress import Bar
+    from areal_report.terminal.progress import Bar
     from areal_sim.commands.simulate import stop_on_interrupt
     from areal_sim.simulation import Simulation
 
@@ -100,8 +100,8 @@ def _writer(resolved: "Resolved", directory: "RunDirectory", trace: TraceKind | 
 def _show(
     report: dict[str, Any], resolved: "Resolved", directory: "RunDirectory | None", as_json: bool
 ) -> None:
-    from areal_sim.commands.output import to_json
-    from areal_sim.commands.tables import closing_line, console, run_table, title
+    from areal_report.terminal.output import to_json
+    from areal_report.terminal.tables import closing_line, console, run_table, title
 
     if as_json:
         typer.echo(to_json(report), nl=False)

@@ -6,7 +6,7 @@ from textwrap import shorten
 
 import typer
 
-from areal_sim.commands.options import Json
+from areal_report.terminal.options import Json
 
 
 def scenarios(as_json: Json = False) -> None:
@@ -16,8 +16,8 @@ def scenarios(as_json: Json = False) -> None:
 
     [bold]areal-sim scenarios --json[/]
     """
-    from areal_sim.commands.output import to_json
-    from areal_sim.commands.tables import console, grid
+    from areal_report.terminal.output import to_json
+    from areal_report.terminal.tables import console, grid
     from interfaces.scenario_file import available, shipped
 
     lists = {"scenarios": shipped(), "hardware": available("hardware"), "models": available("models")}

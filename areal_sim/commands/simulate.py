@@ -13,9 +13,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from areal_sim.commands.progress import Bar
+from areal_report.run_directory import writing
+from areal_report.terminal.progress import Bar
 from areal_sim.commands.recording import header
-from areal_sim.run_directory import writing
 from areal_sim.simulation import Simulation
 from interfaces.errors import TestbedError
 from interfaces.scenario import Resolved

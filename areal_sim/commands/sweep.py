@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from areal_sim.commands.options import Jobs, Json, Out, ScenarioArgument, Seed, Sets, with_seed
+from areal_report.terminal.options import Jobs, Json, Out, ScenarioArgument, Seed, Sets, with_seed
 
 if TYPE_CHECKING:
     from areal_sim.commands.simulate import Outcome
@@ -95,14 +95,14 @@ def _exit_code(outcomes: "list[Outcome | None]") -> int:
 
 
 def _message(outcome: "Outcome | None") -> str:
-    from areal_sim.commands.tables import INTERRUPTED
+    from areal_report.terminal.tables import INTERRUPTED
 
     return INTERRUPTED if outcome is None else outcome.error or ""
 
 
 def _show(result: Sweep, as_json: bool) -> None:
-    from areal_sim.commands.output import to_json
-    from areal_sim.commands.tables import console, sweep_table
+    from areal_report.terminal.output import to_json
+    from areal_report.terminal.tables import console, sweep_table
 
     if as_json:
         rows = [_row(result.keys, *pair) for pair in zip(result.points, result.outcomes, strict=True)]
@@ -136,8 +136,8 @@ def _write(result: Sweep, out: Path | None, csv: Path | None) -> None:
 
 def _write_csv(path: Path, result: Sweep) -> None:
     """One line a point: its values, its message if it failed, and every number of its report."""
-    from areal_sim.commands.output import flatten, to_csv
-    from areal_sim.run_directory import write_atomically
+    from areal_report.run_directory import write_atomically
+    from areal_report.terminal.output import flatten, to_csv
 
     rows = []
     for values, outcome in zip(result.points, result.outcomes, strict=True):

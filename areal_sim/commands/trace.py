@@ -30,7 +30,7 @@ def trace(
 
     [bold]areal-sim trace runs/a --perfetto runs/a/timeline.json[/]
     """
-    from areal_sim.run_directory import find_trace
+    from areal_report.run_directory import find_trace
 
     path = find_trace(directory)
     if perfetto is not None:
@@ -85,7 +85,7 @@ def _kind(record: "Record") -> str:
 
 
 def _export(path: Path, out: Path) -> None:
-    from areal_sim.run_directory import writing
+    from areal_report.run_directory import writing
     from interfaces.perfetto import export
     from interfaces.trace import read_trace
 

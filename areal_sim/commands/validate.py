@@ -4,7 +4,7 @@
 
 import typer
 
-from areal_sim.commands.options import ScenarioList, Sets
+from areal_report.terminal.options import ScenarioList, Sets
 
 
 def validate(scenarios: ScenarioList, sets: Sets = []) -> None:  # noqa: B006

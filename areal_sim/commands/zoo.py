@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from areal_sim.commands.options import Jobs, Json, Out, ScenarioArgument, Seed, Sets, with_seed
+from areal_report.terminal.options import Jobs, Json, Out, ScenarioArgument, Seed, Sets, with_seed
 
 if TYPE_CHECKING:
     from areal_sim.commands.simulate import Outcome
@@ -28,7 +28,7 @@ class Entry(NamedTuple):
     @property
     def message(self) -> str:
         """Why there is no report."""
-        from areal_sim.commands.tables import INTERRUPTED
+        from areal_report.terminal.tables import INTERRUPTED
 
         return INTERRUPTED if self.outcome is None else self.outcome.error or ""
 
@@ -179,8 +179,8 @@ def _exit_code(entries: list[Entry]) -> int:
 
 
 def _show(entries: list[Entry], as_json: bool) -> None:
-    from areal_sim.commands.output import to_json
-    from areal_sim.commands.tables import console, zoo_table
+    from areal_report.terminal.output import to_json
+    from areal_report.terminal.tables import console, zoo_table
 
     best = front(entries)
     if as_json:
@@ -198,8 +198,8 @@ def _show(entries: list[Entry], as_json: bool) -> None:
 
 def _write_csv(path: Path, entries: list[Entry]) -> None:
     """One line a system: its message if it failed, and every number of its report. Same form as a sweep."""
-    from areal_sim.commands.output import flatten, to_csv
-    from areal_sim.run_directory import write_atomically
+    from areal_report.run_directory import write_atomically
+    from areal_report.terminal.output import flatten, to_csv
 
     best = front(entries)
     rows = []

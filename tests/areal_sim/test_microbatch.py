@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from areal_sim.microbatch import (
     Microbatches,
     deal_to_ranks,
-    dynamic_microbatches,
     dynamic_microbatches_many,
     fixed_microbatches,
     fixed_microbatches_many,
     imbalance,
 )
+from interfaces.microbatch import dynamic_microbatches
 
 some_lengths = st.lists(st.integers(1, 100), max_size=40)
 ranks_of_lengths = st.lists(some_lengths, min_size=1, max_size=5)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from areal_sim.commands.output import flatten
+from areal_report.terminal.output import flatten
 from areal_sim.simulation import Simulation
 from interfaces.scenario_file import load
 from interfaces.statistics import Histogram, Lengths

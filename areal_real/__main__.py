@@ -1,0 +1,30 @@
+"""`areal-real`: the command line of the real backend. Also `python -m areal_real`."""
+
+import sys
+
+import typer
+
+from interfaces.errors import TestbedError
+
+app = typer.Typer(
+    name="areal-real",
+    help="Run an asynchronous LLM reinforcement-learning schedule on vLLM and PyTorch.",
+    epilog="Start with:  areal-real doctor",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def main() -> None:
+    """Run the command line; what a user can act on is one message on stderr and an exit code."""
+    try:
+        app()
+    except TestbedError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The verbs of `areal-real`, one a file."""

@@ -1,0 +1,1 @@
+"""Rollout engine: one vLLM `AsyncLLM` a replica, interrupted, reloaded and resumed."""

@@ -1,0 +1,1 @@
+"""Rewards: a pool of processes with time-outs, and the functions it can call."""

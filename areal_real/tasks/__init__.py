@@ -1,0 +1,1 @@
+"""Tasks: prompts, a tokenizer and a reward, found by name or as `module:object`."""

@@ -1,0 +1,1 @@
+"""What the commands of both backends share on a terminal: options, tables, progress, JSON and CSV."""
