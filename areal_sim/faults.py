@@ -24,8 +24,8 @@ def inject(
     def down(_: object) -> None:
         if replica.state == "down":
             return
-        replica.die()
-        report(ReplicaDown(env.now, replica.id, "fault of the scenario"))
+        lost_tokens = replica.die()
+        report(ReplicaDown(env.now, replica.id, "fault of the scenario", lost_tokens))
         assert fault.down_s is not None
         call_later(env, fault.down_s, MECHANICS, up)
 

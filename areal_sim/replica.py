@@ -19,7 +19,7 @@ from areal_sim.usage import RolloutUsage, SpanSink
 from interfaces import actions
 from interfaces.actions import ABORTS, InFlight
 from interfaces.backend import Report
-from interfaces.events import RolloutAborted, RolloutFinished, WeightsLoaded
+from interfaces.events import EngineLoad, RolloutAborted, RolloutFinished, WeightsLoaded
 from interfaces.rollout import PolicyVersion
 
 FINISH = priority_of(RolloutFinished)
@@ -33,8 +33,8 @@ class Replica:
 
     __slots__ = (
         "_epoch", "_handling", "_kv_blocked_since", "_owed_pause_s", "_timer", "_timer_at", "away", "batch",
-        "cost", "env", "id", "load_s", "max_num_seqs", "on_finished", "report", "state", "track", "usage",
-        "waiting",
+        "cost", "env", "id", "load_s", "max_num_seqs", "on_finished", "report", "state", "tells_load",
+        "track", "usage", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +51,7 @@ class Replica:
         report: Report,
         on_finished: OnFinished,
         span: SpanSink | None,
+        tells_load: bool = False,
     ) -> None:
         self.env = env
         self.id = replica_id
@@ -61,6 +62,8 @@ class Replica:
         self.load_s = load_s
         self.report = report
         self.on_finished = on_finished
+        self.tells_load = tells_load
+        """Whether the policy reads how full it is."""
         self.track = Track(f"replica {replica_id}", span)
         self.track.detail = usage.cause
         self.state = "idle"
@@ -119,9 +122,13 @@ class Replica:
 
     # ---- failures, stops, books -----------------------------------------------------------------------
 
-    def die(self) -> None:
-        """Lose everything at once."""
+    def die(self) -> int:
+        """Lose everything at once; returns the response tokens that are gone."""
         self._advance()
+        clock = self.batch.clock
+        lost = sum(clock - sequence.start_clock for sequence in self.batch.running.values())
+        held = (*self.batch.running.values(), *self.waiting, *self.away.values())
+        lost += sum(sequence.lost_tokens for sequence in held)
         self._epoch += 1
         self._enter("down", "")
         self.batch.clear()
@@ -130,6 +137,7 @@ class Replica:
         self.batch.due_at = inf
         self._owed_pause_s = 0.0
         self._note_kv_blocked()
+        return lost
 
     def revive(self, version: PolicyVersion) -> None:
         """Serve again, empty, with this version."""
@@ -161,6 +169,17 @@ class Replica:
         self.track.mark("evaluation", start, batch.time, "")
         if not batch.running:
             call_later(self.env, batch.time - self.env.now, MECHANICS, lambda _: self.settle())
+
+    def tell_load(self) -> None:
+        """Report how full it is; for policies that read it."""
+        if self.state != "down":
+            self._tell_load(0)
+
+    def _tell_load(self, preemptions: int) -> None:
+        if self.tells_load:
+            batch = self.batch
+            load = EngineLoad(self.env.now, self.id, batch.kv, batch.kv_capacity, preemptions)
+            self.report(load)
 
     def account(self) -> None:
         """Book decoding up to now, for the totals; changes nothing else."""
@@ -218,6 +237,7 @@ class Replica:
             preempted = batch.preempt()
             self.waiting.extendleft(preempted)
             self.usage.preemptions += len(preempted)
+            self._tell_load(len(preempted))
         self._handling = False
         if self.state == "busy":
             self._resume(now)
@@ -238,7 +258,9 @@ class Replica:
             waiting.popleft()
             if self.state == "idle":
                 self._enter("busy", "")
-            if new:
+            if sequence.kv_kept:
+                sequence.kv_kept = False
+            elif new:
                 squared = float(sequence.context) ** 2 - float(shared) ** 2
                 self._prefill(new, squared, again=sequence.has_history)
             batch.join(sequence, new)

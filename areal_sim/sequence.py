@@ -28,8 +28,8 @@ class Sequence:
     """A rollout on a replica. Tokens are response tokens unless named otherwise."""
 
     __slots__ = (
-        "context", "done", "finish_clock", "first_token_at", "limit", "log_index", "outcome", "prompt",
-        "prompt_tokens", "rollout", "segments", "start_clock", "stops", "total",
+        "context", "done", "finish_clock", "first_token_at", "kv_kept", "limit", "log_index", "outcome",
+        "prompt", "prompt_tokens", "rollout", "segments", "start_clock", "stops", "total",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +56,8 @@ class Sequence:
         self.finish_clock = -1
         """Clock at which it stops decoding; -1 while it does not decode."""
         self.log_index = 0
+        self.kv_kept = False
+        """It brings its KV along: its next prefill has nothing to compute."""
         self.first_token_at = -1.0
         """When its first prefill here ended; -1 before."""
 
@@ -63,6 +65,11 @@ class Sequence:
     def has_history(self) -> bool:
         """Whether its context was computed before: prefill is *re*computation then."""
         return self.first_token_at >= 0.0 or self.done > 0
+
+    @property
+    def lost_tokens(self) -> int:
+        """Tokens generated here that are gone if it is; it does not decode now."""
+        return sum(tokens for _, tokens in self.segments)
 
     def plan_turns(self, turns: TurnDraw) -> None:
         """Stop for a tool after every turn but the last, leaving out those that lie behind."""

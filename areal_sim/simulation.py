@@ -77,6 +77,9 @@ class Simulation:
         self._draw = self.workload.group(0, 0)
         self._drawn = 0
         """Prompt whose first attempt `_draw` is; the members of a group are dispatched in a row."""
+        self._newest_prompt = -1
+        self._admitted_rollouts = self._admitted_tokens = 0
+        """Of prompts when they are first dispatched, whatever becomes of them."""
         self._may_fail = scenario.faults.rollout_failure_probability > 0
         span = writer.telemetry if writer is not None else None
         self.rollout_usage = RolloutUsage()
@@ -132,6 +135,7 @@ class Simulation:
                 report=self.report,
                 on_finished=self._finished,
                 span=span,
+                tells_load=self.loop.policy.reads_engine_load,
             )
             for number in range(count)
         ]
@@ -149,6 +153,7 @@ class Simulation:
         gc.disable()  # objects of a run form no cycles; the collector would only look for them
         try:
             self.report(events.RunStarted(0.0, tuple(range(len(self.replicas))), 0))
+            self._tell_loads()
             step = self.env.step
             loop = self.loop
             while loop.ended is None and not self.interrupted:
@@ -214,10 +219,16 @@ class Simulation:
 
     def _step_done(self) -> None:
         self._discarded_since_step = 0
+        self._tell_loads()
         if self._writer is not None:
             self._writer.flush()
         if self._on_step is not None:
             self._on_step(self.loop.view.steps_finished, self.env.now)
+
+    def _tell_loads(self) -> None:
+        if self.loop.policy.reads_engine_load:
+            for replica in self.replicas:
+                replica.tell_load()
 
     def _close(self) -> None:
         self._measure()
@@ -261,6 +272,10 @@ class Simulation:
         if action.prompt != self._drawn or action.attempt:
             draw = self.workload.group(action.prompt, action.attempt)
             self._draw, self._drawn = draw, -1 if action.attempt else action.prompt
+            if action.prompt > self._newest_prompt:
+                self._newest_prompt = action.prompt
+                self._admitted_rollouts += len(draw.response_tokens)
+                self._admitted_tokens += int(sum(draw.response_tokens))
         member = action.member
         sequence = Sequence(
             action.rollout,
@@ -270,6 +285,7 @@ class Simulation:
             done=action.resume_tokens,
             outcome=self._outcome(draw, action),
         )
+        sequence.kv_kept = action.kv_kept
         if action.token_budget is not None:
             sequence.limit = min(sequence.total, action.resume_tokens + action.token_budget)
         if draw.turns is not None:
@@ -290,7 +306,8 @@ class Simulation:
         rollout = sequence.rollout
         reward, latency_s, fails = sequence.outcome
         if fails:
-            self.report(events.RolloutFailed(now, rollout, replica.id, "fault of the scenario"))
+            lost = sequence.lost_tokens
+            self.report(events.RolloutFailed(now, rollout, replica.id, "fault of the scenario", lost))
             return
         context = sequence.context
         self.buffer.put(rollout, context)
@@ -346,6 +363,7 @@ class Simulation:
             self.trainer_usage,
             trained_tokens=self.trainer.trained_tokens,
             trained_squared_tokens=self.trainer.trained_squared,
+            admitted=(self._admitted_rollouts, self._admitted_tokens),
         )
         self._telemetry(record)
 

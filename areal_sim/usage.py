@@ -120,8 +120,9 @@ def usage_record(
     *,
     trained_tokens: int,
     trained_squared_tokens: float,
+    admitted: tuple[int, int],
 ) -> Usage:
-    """Totals up to now, for the trace and the report."""
+    """Totals up to now, for the trace and the report; `admitted` are rollouts and their response tokens."""
     rollout.accrue(now)
     trainer.accrue(now)
     return Usage(
@@ -137,4 +138,6 @@ def usage_record(
         trained_squared_tokens=trained_squared_tokens,
         kv_blocked_s=rollout.kv_blocked_s,
         preemptions=rollout.preemptions,
+        admitted_rollouts=admitted[0],
+        admitted_tokens=admitted[1],
     )

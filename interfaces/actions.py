@@ -42,6 +42,8 @@ class Generate(NamedTuple):
     """Response tokens that exist already and count towards the limit."""
     token_budget: int | None
     """Report `RolloutAborted` after so many new tokens; None: run to the end."""
+    kv_kept: bool = False
+    """The KV of its tokens so far is still there (a pool that replicas share): nothing is recomputed."""
 
 
 class Abort(NamedTuple):

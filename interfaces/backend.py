@@ -30,6 +30,10 @@ class Capabilities:
     token_masks: bool = True
     multi_turn: bool = True
     recovers_replicas: bool = True
+    moves_keep_kv: bool = True
+    """The KV of a rollout can follow it to another replica."""
+    engine_load: bool = True
+    """How full the replicas are is reported (`EngineLoad`)."""
     deterministic: bool = False
     """The same seed gives the same events at the same times."""
 
@@ -100,6 +104,16 @@ def refuse_unless_able(policy: Policy, capabilities: Capabilities, config: LoopC
         raise ScenarioError(
             where, "policy.name", policy.name, "shares GPUs between generation and training, which this "
             "backend cannot do", "choose a policy with separate pools",
+        )  # fmt: skip
+    if policy.moves_keep_kv and not capabilities.moves_keep_kv:
+        raise ScenarioError(
+            where, "policy.name", policy.name, "moves rollouts together with their KV cache, which this "
+            "backend cannot do", "choose another policy or backend",
+        )  # fmt: skip
+    if policy.reads_engine_load and not capabilities.engine_load:
+        raise ScenarioError(
+            where, "policy.name", policy.name, "decides by the use of the KV cache, which this backend does "
+            "not report", "choose a policy (or a parameter of this one) with a fixed concurrency",
         )  # fmt: skip
     needed, prompts = policy.min_outstanding_groups, config.prompts
     if prompts is not None and prompts < needed:

@@ -48,6 +48,8 @@ class RolloutFailed(NamedTuple):
     rollout: int
     replica: int
     reason: str
+    lost_tokens: int = 0
+    """Those tokens, as far as they are known."""
 
 
 class RewardReady(NamedTuple):
@@ -95,6 +97,8 @@ class ReplicaDown(NamedTuple):
     at: float
     replica: int
     reason: str
+    lost_tokens: int = 0
+    """Generated there since the dispatch of each of them, as far as they are known."""
 
 
 class ReplicaUp(NamedTuple):
@@ -110,6 +114,21 @@ class RoleSwitched(NamedTuple):
 
     at: float
     role: str
+
+
+class EngineLoad(NamedTuple):
+    """How full a replica is; reported at the start, after each step and at each preemption.
+
+    Only for a policy that `reads_engine_load`.
+    """
+
+    at: float
+    replica: int
+    kv_tokens: int
+    """KV cache in use."""
+    kv_capacity_tokens: int
+    preemptions: int
+    """Rollouts that lost their KV for want of room since the last report."""
 
 
 class CheckpointFinished(NamedTuple):
@@ -141,13 +160,13 @@ class StopRequested(NamedTuple):
 Event = (
     RunStarted | RolloutFinished | RolloutAborted | RolloutFailed | RewardReady | RewardFailed
     | TrainingFinished | WeightsPublished | WeightsLoaded | ReplicaDown | ReplicaUp | RoleSwitched
-    | CheckpointFinished | EvaluationFinished | TimerFired | StopRequested
+    | EngineLoad | CheckpointFinished | EvaluationFinished | TimerFired | StopRequested
 )  # fmt: skip
 
 ORDER: tuple[type[Event], ...] = (
     RunStarted, RolloutFinished, RolloutAborted, RolloutFailed, RewardReady, RewardFailed,
     TrainingFinished, WeightsPublished, WeightsLoaded, ReplicaDown, ReplicaUp, RoleSwitched,
-    CheckpointFinished, EvaluationFinished, TimerFired, StopRequested,
+    EngineLoad, CheckpointFinished, EvaluationFinished, TimerFired, StopRequested,
 )  # fmt: skip
 """Rank of simultaneous events."""
 

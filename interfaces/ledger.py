@@ -40,7 +40,8 @@ class Ledger:
         self.next_index = 0
         """First prompt never admitted."""
         self.requeued: deque[Prompt] = deque()
-        """Prompts to admit again, before any new one."""
+        """Prompts to admit again, before any new one (unless the policy wants new ones first)."""
+        view.requeued = self.requeued
         self.uncommitted: list[Prompt] = []
         """Prompts that an open (streamed) step has consumed: a kill now would undo them."""
         self.uncommitted_rollouts = 0
@@ -49,21 +50,22 @@ class Ledger:
 
     # ---- prompts and admission ------------------------------------------------------------------------
 
-    def next_prompt(self) -> Prompt | None:
+    def next_prompt(self, *, new_first: bool = False) -> Prompt | None:
         """The prompt that the next group takes; None when the data are used up."""
-        if self.requeued:
-            return self.requeued[0]
         prompts = self._view.config.prompts
-        if prompts is not None and self.next_index >= prompts:
+        used_up = prompts is not None and self.next_index >= prompts
+        if self.requeued and (used_up or not new_first):
+            return self.requeued[0]
+        if used_up:
             self._view.prompts_left = False
             return None
         return Prompt(self.next_index, 0)
 
-    def admit(self, redundancy: int) -> list[Rollout]:
+    def admit(self, redundancy: int, *, new_first: bool = False) -> list[Rollout]:
         """Open a group for the next prompt and return its members."""
-        prompt = self.next_prompt()
+        prompt = self.next_prompt(new_first=new_first)
         assert prompt is not None, "admit() without a prompt"
-        if self.requeued:
+        if self.requeued and prompt is self.requeued[0]:
             self.requeued.popleft()
         else:
             self.next_index += 1

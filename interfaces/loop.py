@@ -17,7 +17,7 @@ from interfaces.ledger import Ledger
 from interfaces.policies.protocols import Batch, Policy
 from interfaces.pool import Replica
 from interfaces.rollout import Group, GroupState, Rollout, RolloutState
-from interfaces.view import LoopConfig, View
+from interfaces.view import LoopConfig, Overload, View
 
 
 class TrainingLoop:
@@ -52,6 +52,7 @@ class TrainingLoop:
             events.ReplicaDown: self._on_replica_down,
             events.ReplicaUp: self._on_replica_up,
             events.RoleSwitched: self._on_role_switched,
+            events.EngineLoad: self._on_engine_load,
             events.CheckpointFinished: self._on_checkpoint_finished,
             events.EvaluationFinished: self._on_evaluation_finished,
             events.TimerFired: self._on_timer_fired,
@@ -231,6 +232,14 @@ class TrainingLoop:
         self.view.role = event.role
         self._check_loads = self._check_training = True
 
+    def _on_engine_load(self, event: events.EngineLoad) -> None:
+        view = self.view
+        replica = view.pool[event.replica]
+        replica.kv_tokens, replica.kv_capacity_tokens = event.kv_tokens, event.kv_capacity_tokens
+        known = view.overload
+        if event.preemptions and (known is None or known.version < view.version):
+            view.overload = Overload(view.version, view.running_rollouts)
+
     def _on_checkpoint_finished(self, event: events.CheckpointFinished) -> None:
         self._busy.discard(("Checkpoint", event.step))
 
@@ -260,7 +269,8 @@ class TrainingLoop:
             self._check_loads = False
             self._load_weights()
         for rollout in self.policy.capacity.moves(self.view):
-            self._abort(rollout, InFlight.ABORT_RESUME)
+            if rollout.id not in self._moving and not self._aborted_by_load(rollout):
+                self._abort(rollout, InFlight.ABORT_RESUME)
         self._admit()
 
     def _expire(self) -> None:
@@ -377,9 +387,9 @@ class TrainingLoop:
         view = self.view
         if self._ending is not None:
             return
-        groups, cause = self.policy.admission.quota(view)
-        while groups >= 1 and self.ledger.next_prompt() is not None:
-            self._enqueue(self.ledger.admit(self.policy.capacity.redundancy))
+        groups, cause, new_first = self.policy.admission.quota(view)
+        while groups >= 1 and self.ledger.next_prompt(new_first=new_first) is not None:
+            self._enqueue(self.ledger.admit(self.policy.capacity.redundancy, new_first=new_first))
             groups -= 1
         if groups >= 1:
             cause = "data"
@@ -397,6 +407,7 @@ class TrainingLoop:
         if view.role != "generate":
             return
         dispatch, pool, out = self.policy.dispatch, view.pool, self._out
+        keeps_kv = self.policy.moves_keep_kv
         for rollout in self.ledger.queue.take():
             replica = dispatch.place(view, rollout)
             if replica is None:
@@ -413,6 +424,7 @@ class TrainingLoop:
                 actions.Generate(
                     rollout.id, group.prompt, rollout.member, rollout.attempt, replica_id,
                     rollout.response_tokens, dispatch.token_budget(view, rollout),
+                    keeps_kv and rollout.tail_version == replica.version,
                 )
             )  # fmt: skip
 

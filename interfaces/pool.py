@@ -19,6 +19,8 @@ class Replica:
         "exceptions",
         "id",
         "in_flight",
+        "kv_capacity_tokens",
+        "kv_tokens",
         "loading",
         "queued",
         "running",
@@ -44,6 +46,8 @@ class Replica:
         self.in_flight: InFlight | None = None
         """What the load under way does to rollouts on it."""
         self.exceptions: dict[int, InFlight] = {}
+        self.kv_tokens = self.kv_capacity_tokens = 0
+        """KV cache in use and there, as last reported; 0 while nothing is known."""
 
     @property
     def open(self) -> bool:

@@ -6,11 +6,12 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from interfaces.actions import Action, AdmissionBlocked, Discard, Dismiss, EndRun, Generate, Train
 from interfaces.events import (
     Event,
+    ReplicaDown,
     RolloutAborted,
     RolloutFailed,
     RolloutFinished,
@@ -18,43 +19,11 @@ from interfaces.events import (
     TrainingFinished,
     WeightsPublished,
 )
-from interfaces.rollout import Segment, staleness
-from interfaces.statistics import Histogram, Lengths, quantile
+from interfaces.report_window import NOTHING, Reported, Window
+from interfaces.rollout import staleness
+from interfaces.statistics import quantile
 from interfaces.telemetry import Usage
 from interfaces.usage import UsageDifference
-
-
-class _Rollout(NamedTuple):
-    """A rollout between its first report and its training."""
-
-    prompt_tokens: int
-    tokens: int
-    segments: tuple[Segment, ...]
-
-
-_NOTHING = _Rollout(0, 0, ())
-
-
-class Window:
-    """Sums over the steps that count."""
-
-    def __init__(self) -> None:
-        self.started_at = 0.0
-        self.trained_tokens = 0
-        self.trained_response_tokens = 0
-        self.trained_rollouts = 0
-        self.masked_tokens = 0
-        self.staleness = Histogram()
-        self.token_staleness = Histogram()
-        self.finished_rollouts = 0
-        self.finished_tokens = 0
-        self.finished_lengths = Lengths()
-        self.trained_lengths = Lengths()
-        self.dropped_rollouts = 0
-        self.dropped_tokens = 0
-        self.blocked_s: defaultdict[str, float] = defaultdict(float)
-        self.usage: Usage | None = None
-        """Totals when the window began."""
 
 
 class ReportBuilder:
@@ -63,11 +32,11 @@ class ReportBuilder:
     def __init__(self, warmup_steps: int) -> None:
         self._warmup_steps = warmup_steps
         self.window = Window()
-        self._finished_rollouts: dict[int, _Rollout] = {}
-        self._partial: dict[int, _Rollout] = {}
+        self._finished_rollouts: dict[int, Reported] = {}
+        self._partial: dict[int, Reported] = {}
         """Rollouts that left a replica unfinished."""
-        self._dropped: set[int] = set()
-        """Dropped rollouts that a replica has not reported yet."""
+        self._dropped: dict[int, str] = {}
+        """Dropped rollouts that a replica has not reported yet, and why they were."""
         self._training: list[tuple[Train, int]] = []
         self._blocked: str | None = None
         self._blocked_since = 0.0
@@ -103,8 +72,9 @@ class ReportBuilder:
         elif kind is RolloutAborted:
             self._aborted(event)  # type: ignore[arg-type]
         elif kind is RolloutFailed:
-            self._lost(event.rollout)  # type: ignore[union-attr]
-            self._dropped.discard(event.rollout)  # type: ignore[union-attr]
+            self._failed(event)  # type: ignore[arg-type]
+        elif kind is ReplicaDown:
+            self.window.dropped_tokens["replica_down"] += event.lost_tokens  # type: ignore[union-attr]
         elif kind is TrainingFinished:
             self._trained(event)  # type: ignore[arg-type]
         elif kind is RunStarted:
@@ -123,7 +93,7 @@ class ReportBuilder:
         elif kind is Discard:
             self._discard(action)  # type: ignore[arg-type]
         elif kind is Dismiss:
-            self._drop_members(action.rollouts, action.running)  # type: ignore[union-attr]
+            self._drop_members(action.rollouts, action.running, "redundant")  # type: ignore[union-attr]
         elif kind is AdmissionBlocked:
             self._account_blocked()
             self._blocked = action.by  # type: ignore[union-attr]
@@ -138,45 +108,52 @@ class ReportBuilder:
     def _generate(self, action: Generate) -> None:
         """Started again from token 0: what was reported of it before is lost."""
         if not action.resume_tokens:
-            self._lost(action.rollout)
+            self._lost(action.rollout, "restarted")
 
-    def _lost(self, rollout_id: int) -> None:
+    def _lost(self, rollout_id: int, cause: str) -> None:
         rollout = self._partial.pop(rollout_id, None)
         if rollout is not None:
-            self.window.dropped_tokens += rollout.tokens
+            self.window.dropped_tokens[cause] += rollout.tokens
+
+    def _failed(self, event: RolloutFailed) -> None:
+        cause = self._dropped.pop(event.rollout, "failed")
+        self.window.dropped_tokens[cause] += event.lost_tokens
+        self._lost(event.rollout, cause)
 
     def _finished(self, event: RolloutFinished) -> None:
         self.now, rollout_id, _, prompt_tokens, segments, _, _ = event
         if self._partial:
-            segments = (*self._partial.pop(rollout_id, _NOTHING).segments, *segments)
+            segments = (*self._partial.pop(rollout_id, NOTHING).segments, *segments)
         tokens = 0
         for _, count in segments:
             tokens += count
-        rollout = _Rollout(prompt_tokens, tokens, segments)
+        rollout = Reported(prompt_tokens, tokens, segments)
         window = self.window
         window.finished_rollouts += 1
         window.finished_tokens += tokens
         window.finished_lengths.add(tokens)
         if rollout_id in self._dropped:
-            self._drop(rollout_id, rollout)
+            self._drop(rollout, self._dropped.pop(rollout_id))
         else:
             self._finished_rollouts[rollout_id] = rollout
 
     def _aborted(self, event: RolloutAborted) -> None:
-        segments = (*self._partial.pop(event.rollout, _NOTHING).segments, *event.segments)
-        rollout = _Rollout(0, sum(tokens for _, tokens in segments), segments)
+        segments = (*self._partial.pop(event.rollout, NOTHING).segments, *event.segments)
+        rollout = Reported(0, sum(tokens for _, tokens in segments), segments)
         if event.rollout in self._dropped:
-            self.window.finished_rollouts += 1
-            self.window.finished_tokens += rollout.tokens
-            self.window.finished_lengths.add(rollout.tokens)
-            self._drop(event.rollout, rollout)
+            self._drop(rollout, self._dropped.pop(event.rollout), cut_short=True)
         else:
             self._partial[event.rollout] = rollout
 
-    def _drop(self, rollout_id: int, rollout: _Rollout) -> None:
-        self._dropped.discard(rollout_id)
-        self.window.dropped_rollouts += 1
-        self.window.dropped_tokens += rollout.tokens
+    def _drop(self, rollout: Reported, cause: str, *, cut_short: bool = False) -> None:
+        window = self.window
+        window.dropped_rollouts += 1
+        window.dropped_tokens[cause] += rollout.tokens
+        if cut_short:
+            window.cut_short += 1
+            window.finished_rollouts += 1
+            window.finished_tokens += rollout.tokens
+            window.finished_lengths.add(rollout.tokens)
 
     def _discard(self, action: Discard) -> None:
         """A group will not train. What the end of a run cuts off does not count as dropped."""
@@ -186,20 +163,32 @@ class ReportBuilder:
                 self._finished_rollouts.pop(rollout_id, None)
                 self._partial.pop(rollout_id, None)
         else:
-            self._drop_members(action.rollouts, action.running)
+            self._drop_members(action.rollouts, action.running, action.reason)
 
-    def _drop_members(self, rollouts: Sequence[int], running: Sequence[int]) -> None:
+    def _drop_members(self, rollouts: Sequence[int], running: Sequence[int], cause: str) -> None:
         """Drop what was reported of them; those still on replicas follow when they are reported."""
+        self._measure_buffer()
         for rollout_id in rollouts:
             rollout = self._finished_rollouts.pop(rollout_id, None)
-            if rollout is None and rollout_id not in running:
-                rollout = self._partial.pop(rollout_id, None)
             if rollout is not None:
-                self._drop(rollout_id, rollout)
-        self._dropped.update(running)
+                self._drop(rollout, cause)
+            elif rollout_id not in running:
+                rollout = self._partial.pop(rollout_id, None)
+                if rollout is not None:
+                    self._drop(rollout, cause, cut_short=True)
+        self._dropped.update(dict.fromkeys(running, cause))
+
+    def _measure_buffer(self) -> None:
+        """The buffer grows until something is taken out of it."""
+        window, held = self.window, self._finished_rollouts
+        if len(held) >= window.buffered_rollouts:
+            window.buffered_rollouts = len(held)
+            tokens = sum(rollout.tokens for rollout in held.values())
+            window.buffered_tokens = max(window.buffered_tokens, tokens)
 
     def _take(self, train: Train) -> tuple[Train, int]:
         """Account what a step consumes, as of its start; returns the tokens that count in the loss."""
+        self._measure_buffer()
         window, version, mask = self.window, train.version, train.mask_below
         prompts = responses = masked = 0
         ages: defaultdict[int, int] = defaultdict(int)
@@ -276,6 +265,7 @@ class ReportBuilder:
     def build(self) -> dict[str, Any]:
         """The report as plain data: `areal-sim run --json` prints it."""
         self._account_blocked()
+        self._measure_buffer()
         window = self.window
         ends = self.step_ends
         measured = ends[len(ends) - self.measured_steps :]
@@ -283,7 +273,6 @@ class ReportBuilder:
         times = [b - a for a, b in zip([begin, *measured], measured, strict=False)]
         span = measured[-1] - begin if measured else 0.0
         usage = self.measured_usage()
-        finished_mean = _ratio(window.finished_tokens, window.finished_rollouts)
         return {
             "partial": self.ended not in ("steps", "data"),
             "ended": self.ended,
@@ -300,7 +289,8 @@ class ReportBuilder:
             "generated_tokens": usage.total("generated_tokens"),
             "trained_tokens": window.trained_tokens,
             "trained_rollouts": window.trained_rollouts,
-            "dropped_tokens": window.dropped_tokens,
+            "dropped_tokens": sum(window.dropped_tokens.values()),
+            "dropped_by_cause": {cause: tokens for cause, tokens in window.dropped_tokens.items() if tokens},
             "dropped_rollouts": window.dropped_rollouts,
             "masked_tokens": window.masked_tokens,
             "recomputed_tokens": usage.total("recomputed_tokens"),
@@ -318,15 +308,24 @@ class ReportBuilder:
                 **window.blocked_s,
                 "kv": usage.kv_blocked_s(),
             },
-            "mean_length": {
-                "admitted": finished_mean,
-                "trained": _ratio(window.trained_response_tokens, window.trained_rollouts),
-            },
+            "buffer": {"max_rollouts": window.buffered_rollouts, "max_tokens": window.buffered_tokens},
+            "mean_length": self._mean_length(usage),
             "length_histogram": self._lengths(),
             "discarded_groups": dict(self.drops),
             "generation_throughput_tokens_per_s": _ratio(usage.total("generated_tokens"), span),
             "per_step": self.step_rows,
         }  # fmt: skip
+
+    def _mean_length(self, usage: UsageDifference) -> dict[str, Any]:
+        """Admitted: of all that was, where the backend knows their lengths; else of what has ended."""
+        window, known = self.window, usage.total("admitted_rollouts")
+        return {
+            "admitted": usage.total("admitted_tokens") / known
+            if known
+            else _ratio(window.finished_tokens, window.finished_rollouts),
+            "trained": _ratio(window.trained_response_tokens, window.trained_rollouts),
+            "lower_bound": not known and window.cut_short > 0,
+        }
 
     def _lengths(self) -> dict[str, Any]:
         finished, trained = self.window.finished_lengths, self.window.trained_lengths

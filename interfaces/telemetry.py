@@ -44,6 +44,10 @@ class Usage(NamedTuple):
     kv_blocked_s: float
     """Replica-seconds with rollouts queued for want of KV cache."""
     preemptions: int
+    admitted_rollouts: int = 0
+    """Rollouts whose length is known although it may not have been generated yet: simulated runs only."""
+    admitted_tokens: int = 0
+    """Response tokens of those."""
 
 
 Telemetry = Span | Usage

@@ -3,7 +3,9 @@
 There is no future in it: no response length before the end, no reward before it is known.
 """
 
+from collections.abc import Sized
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from interfaces.pool import ReplicaPool
 from interfaces.rollout import Group, PolicyVersion
@@ -32,13 +34,22 @@ class LoopConfig:
         return None if self.dataset_size is None else self.dataset_size * self.epochs
 
 
+class Overload(NamedTuple):
+    """A replica had to throw KV away for want of room."""
+
+    version: PolicyVersion
+    """The newest version at that time."""
+    running_rollouts: int
+    """Rollouts on replicas at that time."""
+
+
 class View:
     """A live, read-only picture of the run. Policies read; only `TrainingLoop` writes."""
 
     __slots__ = (
-        "config", "discarded_groups", "now", "pending_rollouts", "pool", "prompts_left", "published",
-        "publishing", "ready", "role", "running", "running_rollouts", "steps_finished", "steps_started",
-        "taken_in_step", "trained_groups", "training", "version",
+        "config", "discarded_groups", "now", "overload", "pending_rollouts", "pool", "prompts_left",
+        "published", "publishing", "ready", "requeued", "role", "running", "running_rollouts",
+        "steps_finished", "steps_started", "taken_in_step", "trained_groups", "training", "version",
     )  # fmt: skip
 
     def __init__(self, config: LoopConfig) -> None:
@@ -69,6 +80,10 @@ class View:
         self.trained_groups = 0
         self.discarded_groups = 0
         self.prompts_left = True
+        self.requeued: Sized = ()
+        """Prompts that wait to be generated again."""
+        self.overload: Overload | None = None
+        """The first of the last version that had any; known only to a policy that `reads_engine_load`."""
 
     @property
     def untaken(self) -> int:

@@ -126,6 +126,16 @@ class Adversary:
         flight = self._land(rollout)
         self._feed(events.RolloutAborted(self._tick(), rollout, flight.replica, tuple(flight.segments)))
 
+    @property
+    def alive(self) -> set[int]:
+        """Replicas that live."""
+        return set(self.version) - self.dead
+
+    def tell_load(self, replica: int, *, full: bool) -> None:
+        """A replica says how full its KV cache is."""
+        capacity = 100
+        self._feed(events.EngineLoad(self._tick(), replica, capacity * full, capacity, int(full)))
+
     def fail(self, rollout: int) -> None:
         """A rollout is lost."""
         flight = self._land(rollout)

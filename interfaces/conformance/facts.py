@@ -32,6 +32,7 @@ class Facts:
             events.ReplicaDown: self._down,
             events.ReplicaUp: self._up,
             events.RoleSwitched: self._switched,
+            events.EngineLoad: lambda _: None,
             events.CheckpointFinished: lambda _: self._done("checkpoint"),
             events.EvaluationFinished: lambda _: self._done("evaluation"),
             events.TimerFired: lambda _: self._done("timer"),

@@ -131,6 +131,12 @@ class PolicyMachine(RuleBasedStateMachine):
         """A time that the policy asked for has come."""
         self.backend.timer()
 
+    @precondition(lambda self: self.live and self.policy.reads_engine_load and self.backend.alive)
+    @rule(index=INDEX, full=st.booleans())
+    def replica_tells_its_load(self, index: int, full: bool) -> None:
+        """A replica has room, or had to throw KV away."""
+        self.backend.tell_load(_pick(self.backend.alive, index), full=full)
+
     # ---- faults ---------------------------------------------------------------------------------------
 
     @precondition(
@@ -140,7 +146,7 @@ class PolicyMachine(RuleBasedStateMachine):
     def replica_dies(self, index: int, save: bool) -> None:
         """A living replica dies."""
         self.deaths += 1
-        self.backend.die(_pick(set(self.backend.version) - self.backend.dead, index), save=save)
+        self.backend.die(_pick(self.backend.alive, index), save=save)
 
     @precondition(lambda self: self.live and self.backend.dead)
     @rule(index=INDEX, newest=st.booleans())

@@ -17,6 +17,8 @@ class Quota(NamedTuple):
     """May be negative (over budget) or infinite."""
     limited_by: str
     """"concurrency", "staleness_gate", or a policy's own word."""
+    new_first: bool = False
+    """Take prompts never tried before, as long as there are any, and let those wait that come again."""
 
 
 class Batch(NamedTuple):
@@ -144,3 +146,7 @@ class Policy:
     """Every in-flight action it may ask for: a backend must be capable of them."""
     min_outstanding_groups: int = 0
     """Groups that must fit between admission and training, or it can never fill a batch."""
+    moves_keep_kv: bool = False
+    """A rollout that goes on under the same version, wherever, brings its KV along."""
+    reads_engine_load: bool = False
+    """It decides by how full the replicas are: the backend reports `EngineLoad`."""

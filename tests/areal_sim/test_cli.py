@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from areal_sim import run_directory
+from areal_report import run_directory
 from areal_sim.__main__ import main
 from areal_sim.commands import recording
 from interfaces.scenario_file import from_json, load
@@ -29,7 +29,8 @@ SMALL = [
 STALLING = ["--set", "policy.filter_zero_variance=true", "--set", "reward.success_rate=0.0"]
 KEYS = {
     "steps", "sim_time_s", "step_time_s", "effective_throughput_tokens_per_s", "generated_tokens",
-    "trained_tokens", "dropped_tokens", "recomputed_tokens", "staleness", "token_staleness", "utilisation",
+    "trained_tokens", "dropped_tokens", "dropped_by_cause", "recomputed_tokens", "buffer", "staleness",
+    "token_staleness", "utilisation",
     "idle_by_cause", "blocked_by", "mean_length", "bottleneck", "floor", "wall_s",
 }  # fmt: skip
 NESTED = {
@@ -38,7 +39,8 @@ NESTED = {
     "token_staleness": {"mean", "max"},
     "utilisation": {"rollout", "trainer"},
     "idle_by_cause": {"rollout", "trainer"},
-    "mean_length": {"admitted", "trained"},
+    "mean_length": {"admitted", "trained", "lower_bound"},
+    "buffer": {"max_rollouts", "max_tokens"},
 }
 
 

@@ -33,7 +33,8 @@ EVENTS: list[events.Event] = [
     events.TrainingFinished(3.0, 0, True),
     events.WeightsPublished(3.0, 1),
     events.WeightsLoaded(3.0, 1, 1),
-    events.ReplicaDown(4.0, 1, "fault"),
+    events.ReplicaDown(4.0, 1, "fault", 120),
+    events.EngineLoad(4.5, 0, 900, 1000, 2),
     events.ReplicaUp(5.0, 1, 1),
     events.RoleSwitched(5.0, "train"),
     events.CheckpointFinished(6.0, 0),
@@ -43,7 +44,7 @@ EVENTS: list[events.Event] = [
 ]
 ACTIONS: list[actions.Action] = [
     actions.Generate(7, 1, 0, 0, 1, 12, None),
-    actions.Generate(7, 1, 0, 2, 1, 0, 512),
+    actions.Generate(7, 1, 0, 2, 1, 0, 512, kv_kept=True),
     actions.Abort(7, 1),
     actions.Publish(1),
     actions.LoadWeights(1, 1, None, ()),
