@@ -67,7 +67,8 @@ class Consumption:
 
     @property
     def _synchronous(self) -> bool:
-        return self.guarantees.hard and self.guarantees.max_staleness == 0
+        promise = self.guarantees
+        return promise.hard and promise.max_staleness == 0 and not promise.per_token
 
     def _groups(self, action: actions.Train) -> list[PromptGroup]:
         """The whole, ready groups that these rollouts are."""
