@@ -91,19 +91,23 @@ class Monitor:
 
     def save(self) -> Saved:
         """Take a snapshot, as a checkpoint would."""
+        return self._saved(copy.deepcopy(self.books))
+
+    def _saved(self, books: Books) -> Saved:
         state = json.dumps(self.take_snapshot(self.loop))
-        unseen = len(self.loop.view.running) - self.books.states["running"]
-        return Saved(state, copy.deepcopy(self.books), unseen, tuple(self.history))
+        unseen = len(self.loop.view.running) - books.states["running"]
+        return Saved(state, books, unseen, tuple(self.history))
 
     def kill_and_restore(self, saved: Saved | None = None) -> None:
         """Throw the loop away and go on from a snapshot (default: of this moment)."""
-        saved = saved or self.save()
+        books = self.books if saved is None else copy.deepcopy(saved.books)
+        saved = saved or self._saved(self.books)
         policy, config = self.loop.policy, self.loop.view.config
         state: dict[str, Any] = json.loads(saved.state)
         self.history = deque(saved.history, maxlen=self.history.maxlen)
         self._now = (None, [])
         self.loop = self.go_on(policy, config, state, type(self.loop))
-        self.books = copy.deepcopy(saved.books)
+        self.books = books
         self.books.restart()
         self.books.discarded_groups += saved.unseen_groups
         self.books.seen_rollouts = self.loop.ledger.admitted_rollouts - self.books.unseen_dropped

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Protocol, TypeVar
 
@@ -40,11 +41,17 @@ def register(name: str) -> Callable[[P], P]:
 
 def presets() -> dict[str, type]:
     """All known presets by name; those of other packages come by the entry point group."""
+    _find_presets()
+    return dict(_PRESETS)
+
+
+@cache
+def _find_presets() -> None:
+    """Import this package's presets and those of installed packages, once a process: the search is slow."""
     import interfaces.policies.presets  # noqa: F401, PLC0415 (registers itself)
 
     for point in entry_points(group=ENTRY_POINT_GROUP):
         _PRESETS.setdefault(point.name, point.load())
-    return dict(_PRESETS)
 
 
 def build_policy(name: str, parameters: dict[str, Any], config: LoopConfig, where: str) -> Policy:

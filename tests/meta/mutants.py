@@ -1,5 +1,7 @@
 """One-line mutations of the core and its policies: file, line as it is (a unique piece), line as mutated."""
 
+# ruff: noqa: E501
+
 LOOP, LEDGER, POOL = "interfaces/loop.py", "interfaces/ledger.py", "interfaces/pool.py"
 ADMISSION, BUFFERING = "interfaces/policies/admission.py", "interfaces/policies/buffering.py"
 SYNC, SNAPSHOT, VIEW = "interfaces/policies/sync.py", "interfaces/snapshot.py", "interfaces/view.py"
@@ -86,3 +88,6 @@ MUTANTS = [
     (ROLLOUT, "        self.head_version = self.tail_version = self.dispatch_version = -1", "        self.tail_version = -1"),
 ]  # fmt: skip
 """Where a line cannot be found any more, the mutation script says so: mend the list with the code."""
+
+EXPLAINED: dict[tuple[str, str, str], str] = {}
+"""Mutants that change nothing that can be seen, and why."""
