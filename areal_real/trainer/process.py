@@ -13,9 +13,9 @@ from areal_real.trainer import commands
 from areal_real.trainer.busy import BusyTime, SpanSink
 from areal_real.trainer.channel import Channel
 from areal_real.trainer.commands import Command, CommandQueue
-from areal_real.trainer.errors import TrainerDied
 from areal_real.trainer.sample_arrays import to_arrays
-from areal_real.trainer.settings import TrainerSettings
+from areal_real.trainer.settings import TrainerSettings, checkpoint_path
+from areal_real.weight_file import weights_path
 from interfaces import actions, events
 from interfaces.backend import Report
 from interfaces.errors import TestbedError
@@ -101,8 +101,8 @@ class TrainerProcess:
 
     def retire_weights(self, below: PolicyVersion) -> None:
         """Delete published versions older than `below`: no replica will load them."""
-        for path in self.settings.weights_dir.glob("version-*"):
-            version = path.name.removeprefix("version-")
+        for path in self.settings.weights_dir.glob("v*.safetensors"):
+            version = path.stem.removeprefix("v")
             if version.isdigit() and int(version) < below:
                 path.unlink(missing_ok=True)
 
@@ -191,20 +191,7 @@ class TrainerProcess:
         return events.EvaluationFinished(at, step)
 
 
-def weights_path(weights_dir: Path, version: PolicyVersion) -> Path:
-    """Where a published version lies."""
-    return weights_dir / f"version-{version}"
-
-
-def checkpoint_path(checkpoints_dir: Path, step: int) -> Path:
-    """Where the checkpoint after a step lies."""
-    return checkpoints_dir / f"step-{step}"
-
-
 def _detail(command: Command) -> str:
     """What the timeline writes on a span."""
     key = "version" if command.kind == commands.PUBLISH else "step"
     return f"{key} {command.arguments[key]}"
-
-
-__all__ = ["TrainerDied", "TrainerProcess", "TrainerSettings", "checkpoint_path", "weights_path"]

@@ -6,6 +6,13 @@ from pathlib import Path
 
 from interfaces.scenario import Scenario
 
+CHECKPOINT_PREFIX = "step-"
+
+
+def checkpoint_path(directory: Path, step: int) -> Path:
+    """Where the checkpoint after a step lies."""
+    return directory / f"{CHECKPOINT_PREFIX}{step}"
+
 
 @dataclass(frozen=True, slots=True)
 class TrainerSettings:
