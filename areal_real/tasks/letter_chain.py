@@ -1,15 +1,15 @@
 """The letter chain: sums modulo 5 along a chain of letters, small enough to learn on one CPU core.
 
-Prompt `k3c1x4=`: n terms, each a letter (all different) and a digit below 5, n = 2 + geometric(0.2), at most
-16. The answer step by step names each further term and the running sum, `c3+1=4x4+4=3#3`; the direct one is
-`#3`. Reward 1 if the response ended by itself and the text after its last `#` is the sum modulo 5, else 0
-(chance: 0.2). Step-by-step answers have 6 tokens a term: a long tail, which is what asynchronous training is
-about, and the policy discovers during training that they pay.
+Prompt `a3b1c4=`: n terms, each a letter (in the order of the alphabet) and a digit below 5, n = 2 +
+geometric(0.2), at most 16. The answer step by step names each further term and the running sum,
+`b3+1=4c4+4=3#3`; the direct one is `#3`. Reward 1 if the response ended by itself and the text after its
+last `#` is the sum modulo 5, else 0 (chance: 0.2). Step-by-step answers have 6 tokens a term: a long tail,
+which is what asynchronous training is about, and the policy discovers during training that they pay.
 """
 
+import hashlib
 import random
 import string
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,7 @@ def draw_terms(numbers: random.Random) -> list[tuple[str, int]]:
     count = 2
     while count < MOST_TERMS and numbers.random() >= STOP:
         count += 1
-    letters = numbers.sample(string.ascii_lowercase, count)
-    return [(letter, numbers.randrange(MODULUS)) for letter in letters]
+    return [(letter, numbers.randrange(MODULUS)) for letter in string.ascii_lowercase[:count]]
 
 
 def prompt_text(terms: Sequence[tuple[str, int]]) -> str:
@@ -76,7 +75,8 @@ def reward(prompt: str, response: str, ended: bool, answer: Mapping[str, Any]) -
 
 
 def _is_heldout(text: str) -> bool:
-    return zlib.crc32(text.encode()) % HELDOUT_SHARE == 0
+    digest = hashlib.blake2b(text.encode(), digest_size=4).digest()
+    return int.from_bytes(digest) % HELDOUT_SHARE == 0
 
 
 def draw(index: int, *, heldout: bool) -> list[tuple[str, int]]:
@@ -91,12 +91,12 @@ def draw(index: int, *, heldout: bool) -> list[tuple[str, int]]:
 class LetterChain:
     """The built-in task `letter_chain`; `size` is "s" (302 k parameters) or "xs" (86 k) for its model."""
 
-    name = "letter_chain"
     eos_id = EOS
     pad_id = PAD
     reward = "areal_real.tasks.letter_chain:reward"
 
     def __init__(self, size: str = "s") -> None:
+        self.name = "letter_chain" if size == "s" else f"letter_chain_{size}"
         self._size = size
 
     def item(self, index: int) -> Item:

@@ -2,21 +2,43 @@
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 from areal_real.tasks.letter_chain import LetterChain
 from areal_real.tasks.task import Task
 from interfaces.errors import ScenarioError
 
-Factory = Callable[[Path | None, str], Task]
-"""Makes a task from the scenario's model directory (None: its own) and what followed the name's colon."""
-
-BUILT_IN: dict[str, Factory] = {
-    "letter_chain": lambda _, argument: LetterChain(argument or "s"),
-}
 KEY = "real.task"
+PARTS = ("name", "eos_id", "pad_id", "reward", "item", "heldout", "decode", "warm_start")
+
+
+class Request(NamedTuple):
+    """What a built-in task is made from."""
+
+    argument: str
+    """What followed the colon of its name."""
+    model_dir: Path | None
+    """Directory with the tokenizer of the model; None: the scenario names no model."""
+    where: str
+    name: str
+
+    def refuse(self, rule: str, remedy: str) -> ScenarioError:
+        """The error that says why it cannot be made."""
+        return ScenarioError(self.where, KEY, self.name, rule, remedy)
+
+
+def _letter_chain(request: Request) -> Task:
+    size = request.argument or "s"
+    if size not in ("s", "xs"):
+        raise request.refuse("has no model of that size", "use letter_chain:s or letter_chain:xs")
+    return LetterChain(size)
+
+
+BUILT_IN: Mapping[str, Callable[[Request], Task]] = {
+    "letter_chain": _letter_chain,
+}
 
 
 def find_task(name: str, model_dir: Path | None = None, where: str = "scenario") -> Task:
@@ -30,31 +52,33 @@ def find_task(name: str, model_dir: Path | None = None, where: str = "scenario")
     Raises:
         ScenarioError: there is no such task, or it lacks a part.
     """
-    built_in, _, argument = name.partition(":")
-    if built_in in BUILT_IN:
-        return BUILT_IN[built_in](model_dir, argument)
+    first, _, argument = name.partition(":")
+    request = Request(argument, model_dir, where, name)
+    if first in BUILT_IN:
+        return BUILT_IN[first](request)
     if not argument:
-        raise ScenarioError(
-            where, KEY, name, "is no built-in task",
-            f"choose one of {', '.join(sorted(BUILT_IN))}, or write `module:object`",
-        )  # fmt: skip
+        choices = ", ".join(sorted(BUILT_IN))
+        raise request.refuse("is no built-in task", f"choose one of {choices}, or write `module:object`")
     try:
-        found = getattr(importlib.import_module(built_in), argument)
+        found = getattr(importlib.import_module(first), argument)
     except (ImportError, AttributeError) as error:
-        raise ScenarioError(
-            where, KEY, name, f"cannot be imported ({error})", "name a module on the path and an object in it"
-        ) from error
-    task = found() if isinstance(found, type) or not hasattr(found, "item") else found
-    missing = [
-        part
-        for part in ("name", "eos_id", "pad_id", "reward", "item", "heldout", "decode")
-        if not hasattr(task, part)
-    ]
+        raise request.refuse(f"cannot be imported ({error})", "name a module on the path") from error
+    task = _made(found, request)
+    missing = [part for part in PARTS if not hasattr(task, part)]
     if missing:
-        raise ScenarioError(
-            where, KEY, name, f"has no {', '.join(missing)}", "implement areal_real.tasks.task.Task"
-        )
+        raise request.refuse(f"has no {', '.join(missing)}", "implement areal_real.tasks.task.Task")
     return cast(Task, task)
+
+
+def _made(found: Any, request: Request) -> Any:
+    if not callable(found):
+        return found
+    try:
+        return found()
+    except TypeError as error:
+        raise request.refuse(
+            f"fails ({error})", "make it one that works when called without arguments"
+        ) from error
 
 
 def default_model_dir(task: Task) -> Path:
