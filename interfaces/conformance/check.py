@@ -11,11 +11,12 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from interfaces.conformance.laws import directed_checks
-from interfaces.conformance.machine import PolicyMachine
+from interfaces.conformance.machine import LoadTellingMachine, PolicyMachine
 from interfaces.conformance.story import snippet
 from interfaces.conformance.target import Buildable, Target, target_of
 from interfaces.conformance.violation import LAWS, NAMES, InvariantViolation
 from interfaces.loop import TrainingLoop
+from interfaces.view import LoopConfig
 
 
 class Profile(NamedTuple):
@@ -91,7 +92,9 @@ def _search(
 ) -> InvariantViolation | None:
     """One search with runs of so many moves at most."""
     attributes = {"target": target, "ignore": ignore, "loop_class": loop_class}
-    machine = type("Run", (PolicyMachine,), attributes)
+    policy = target.build(LoopConfig(target.fixed_batch or 1, group_size=1, steps=1))
+    base = LoadTellingMachine if policy.reads_engine_load else PolicyMachine
+    machine = type("Run", (base,), attributes)
     config = settings(
         max_examples=runs,
         stateful_step_count=moves,

@@ -131,12 +131,6 @@ class PolicyMachine(RuleBasedStateMachine):
         """A time that the policy asked for has come."""
         self.backend.timer()
 
-    @precondition(lambda self: self.live and self.policy.reads_engine_load and self.backend.alive)
-    @rule(index=INDEX, full=st.booleans())
-    def replica_tells_its_load(self, index: int, full: bool) -> None:
-        """A replica has room, or had to throw KV away."""
-        self.backend.tell_load(_pick(self.backend.alive, index), full=full)
-
     # ---- faults ---------------------------------------------------------------------------------------
 
     @precondition(
@@ -199,6 +193,16 @@ class PolicyMachine(RuleBasedStateMachine):
 
     def check_invariants(self, settings: Any, output: Any, runtimes: Any) -> None:
         """The monitor checks; there is nothing to do after a rule."""
+
+
+class LoadTellingMachine(PolicyMachine):
+    """For policies that read how full the replicas are."""
+
+    @precondition(lambda self: self.live and self.backend.alive)
+    @rule(index=INDEX, full=st.booleans())
+    def replica_tells_its_load(self, index: int, full: bool) -> None:
+        """A replica has room, or had to throw KV away."""
+        self.backend.tell_load(_pick(self.backend.alive, index), full=full)
 
 
 def finish_fairly(backend: Adversary) -> None:
