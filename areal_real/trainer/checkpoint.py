@@ -63,7 +63,7 @@ def write_checkpoint(
         for file in temporary.iterdir():
             _sync(file)
         _sync(temporary)
-        aside = path.with_name(f".{path.name}.old")
+        aside = _aside(path)
         shutil.rmtree(aside, ignore_errors=True)
         if path.exists():
             path.rename(aside)
@@ -79,13 +79,12 @@ def write_checkpoint(
     _prune(path.parent)
 
 
-def read_checkpoint(path: Path, model: Any, optimizer: torch.optim.Optimizer) -> TrainerState:
-    """Give the optimizer the state of a checkpoint whose weights the model has already (`check_whole` first).
+def read_optimizer(path: Path, model: Any, optimizer: torch.optim.Optimizer) -> None:
+    """Give the optimizer the state of a checkpoint, whose weights the model has already.
 
     Raises:
         CheckpointError: the checkpoint belongs to another model.
     """
-    state = check_whole(path)
     tensors = load_file(path / OPTIMIZER)
     for name, parameter in model.named_parameters():
         entries = {
@@ -98,7 +97,6 @@ def read_checkpoint(path: Path, model: Any, optimizer: torch.optim.Optimizer) ->
                 key: tensor if key == "step" else tensor.to(parameter.device)
                 for key, tensor in entries.items()
             }
-    return state
 
 
 def check_whole(path: Path) -> TrainerState:
@@ -107,6 +105,8 @@ def check_whole(path: Path) -> TrainerState:
     Raises:
         CheckpointError: it is missing or not whole.
     """
+    if not path.exists() and _aside(path).exists():
+        _aside(path).rename(path)  # a crash while it was being replaced
     try:
         data: Mapping[str, Any] = json.loads((path / STATE).read_text(encoding="utf-8"))
         for name, size in data["sizes"].items():
@@ -125,6 +125,11 @@ def _optimizer_tensors(model: Any, optimizer: torch.optim.Optimizer) -> dict[str
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state.get(parameter, {}).items()
     }
+
+
+def _aside(path: Path) -> Path:
+    """Where a checkpoint of the same name waits until the new one has its place."""
+    return path.with_name(f".{path.name}.old")
 
 
 def _prune(directory: Path) -> None:

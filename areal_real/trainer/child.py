@@ -39,8 +39,7 @@ class Worker:
     """Carries out requests on a learner."""
 
     def __init__(self, settings: TrainerSettings, progress: Callable[[], None]) -> None:
-        from areal_real.trainer.checkpoint import check_whole  # noqa: PLC0415 (loads torch)
-        from areal_real.trainer.evaluation import response_limit_tokens  # noqa: PLC0415
+        from areal_real.trainer.evaluation import response_limit_tokens  # noqa: PLC0415 (loads torch)
         from areal_real.trainer.learner import Learner  # noqa: PLC0415
 
         self.settings = settings
@@ -48,8 +47,6 @@ class Worker:
         scenario = settings.scenario
         self._limit_tokens = response_limit_tokens(scenario, settings.where)
         self._task = find_task(scenario.real.task, settings.model_dir, settings.where)
-        if settings.resume_from is not None:
-            check_whole(settings.resume_from)
         self.learner: Learner = Learner(settings.model_dir, scenario, resume_from=settings.resume_from)
 
     def carry_out(self, frame: Frame) -> dict[str, Any]:

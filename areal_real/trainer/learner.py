@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from areal_real.tokens import Sample
-from areal_real.trainer.checkpoint import TrainerState, read_checkpoint, write_checkpoint
+from areal_real.trainer.checkpoint import TrainerState, check_whole, read_optimizer, write_checkpoint
 from areal_real.trainer.checks import check_finite, check_samples
 from areal_real.trainer.errors import TrainingError
 from areal_real.trainer.losses import NEEDS_PROXIMAL, token_losses, token_mean
@@ -60,6 +60,8 @@ class Learner:
                 'choose the objective "ppo"'
             )
         self.model_dir = model_dir
+        if resume_from is not None:
+            self.version = check_whole(resume_from).version
         self.model = load_model(resume_from or model_dir, self.device)
         if scenario.trainer.activation_checkpointing:
             self.model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -69,7 +71,7 @@ class Learner:
             eps=chosen.epsilon, weight_decay=chosen.weight_decay,
         )  # fmt: skip
         if resume_from is not None:
-            self.version = read_checkpoint(resume_from, self.model, self.optimizer).version
+            read_optimizer(resume_from, self.model, self.optimizer)
         self._totals: StepTotals | None = None
         self._written: PolicyVersion = -1
         self._before: tuple[PolicyVersion, dict[str, torch.Tensor]] | None = None

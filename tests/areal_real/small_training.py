@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from areal_real.tasks.warm_start import new_model
 from areal_real.tokens import Sample
@@ -11,6 +12,7 @@ from interfaces.rollout import Trajectory
 from interfaces.scenario import Scenario
 
 VOCABULARY = 48
+torch.set_num_threads(1)  # as in the trainer process; two spinning threads are slower on a busy machine
 
 
 def model_directory(directory: Path, seed: int = 0) -> Path:
