@@ -170,3 +170,55 @@ def _tensor_info(name: str, entry: Mapping[str, object]) -> TensorInfo:
     if end - begin != count * SIZES[dtype]:
         raise ValueError(f"{name} has {end - begin} bytes, its shape {shape} needs {count * SIZES[dtype]}")
     return TensorInfo(tuple(shape), dtype, begin, end)
+
+
+def read_model(directory: Path) -> Manifest:
+    """Read the headers of all weight files of a Hugging Face model, as if they were one file.
+
+    Raises:
+        WeightFileError: there are none, or one of them is not whole.
+    """
+    paths = sorted(directory.glob("*.safetensors"))
+    if not paths:
+        raise WeightFileError(directory, "holds no *.safetensors", "save the model in that format")
+    manifests = [read_manifest(path) for path in paths]
+    tensors = {name: info for manifest in manifests for name, info in manifest.tensors.items()}
+    return Manifest(None, "", tensors, sum(manifest.size_bytes for manifest in manifests))
+
+
+def check_fits(path: Path, manifest: Manifest, model: Manifest, version: PolicyVersion) -> None:
+    """Refuse weights that are not those of this version, or whose names or shapes are not the model's.
+
+    Types may differ: the engine converts.
+
+    Raises:
+        WeightFileError: says which tensor, and what was expected.
+    """
+    remedy = "publish this version again, from the model that the engine was started with"
+    if manifest.version != version:
+        raise WeightFileError(path, f"holds version {manifest.version}, not {version}", remedy)
+    missing = sorted(model.tensors.keys() - manifest.tensors.keys())
+    unknown = sorted(manifest.tensors.keys() - model.tensors.keys())
+    if missing or unknown:
+        kinds = (("tensors missing", missing), ("tensors unknown to the model", unknown))
+        what = [f"{len(names)} {kind} ({names[0]})" for kind, names in kinds if names]
+        raise WeightFileError(path, " and ".join(what), remedy)
+    for name, info in manifest.tensors.items():
+        expected = model.tensors[name].shape
+        if info.shape != expected:
+            raise WeightFileError(path, f"{name} has shape {info.shape}, the model's is {expected}", remedy)
+
+
+def check_bytes(path: Path, manifest: Manifest) -> None:
+    """Refuse a file whose bytes are not those that were written.
+
+    Raises:
+        WeightFileError: the checksum differs.
+    """
+    from safetensors.torch import load_file  # noqa: PLC0415
+
+    found = checksum_of(load_file(path).items())
+    if found != manifest.checksum:
+        raise WeightFileError(
+            path, f"has checksum {found}, its header says {manifest.checksum}", "publish this version again"
+        )

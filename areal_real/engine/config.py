@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from areal_real.engine.transfer import FileTransfer, Transfer
 from interfaces.errors import ScenarioError
 from interfaces.scenario import Resolved
+
+FROM_FILE = FileTransfer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,8 @@ class EngineConfig:
     """Directory of a Hugging Face causal LM: configuration, and the weights to start from."""
     weights: Path
     """Directory of published weights, `weight_file.weights_path`. A file stays until no replica serves it."""
-    eos_id: int
+    eos_id: int | None
+    """Token that ends a response; None: every response runs to its limit (for measurements)."""
     prompt_limit_tokens: int
     """Longest prompt."""
     response_limit_tokens: int
@@ -35,8 +39,8 @@ class EngineConfig:
     """CPU only."""
     cores: tuple[int, ...] = ()
     """Cores that this replica may use; empty: all. CPU only."""
-    transfer: Literal["file", "nccl"] = "file"
-    """How weights reach the engine: read from the published file, or vLLM's built-in NCCL broadcast (GPU)."""
+    transfer: Transfer = FROM_FILE
+    """How weights reach the engine."""
     start_deadline_s: float = 120.0
     answer_deadline_s: float = 60.0
     """Longest time without an answer before an engine counts as hung."""
