@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from areal_real.tasks.gym import ReasoningGym
+from areal_real.tasks.jsonl import Jsonl
 from areal_real.tasks.letter_chain import LetterChain
 from areal_real.tasks.task import Task
 from interfaces.errors import ScenarioError
@@ -36,8 +38,20 @@ def _letter_chain(request: Request) -> Task:
     return LetterChain(size)
 
 
+def _reasoning_gym(request: Request) -> Task:
+    if not request.argument:
+        raise request.refuse("needs the name of a dataset", "write reasoning_gym:chain_sum, say")
+    return ReasoningGym(request.argument, request.model_dir, request.where)
+
+
+def _jsonl(request: Request) -> Task:
+    return Jsonl(request.argument, request.model_dir, request.where)
+
+
 BUILT_IN: Mapping[str, Callable[[Request], Task]] = {
+    "jsonl": _jsonl,
     "letter_chain": _letter_chain,
+    "reasoning_gym": _reasoning_gym,
 }
 
 
