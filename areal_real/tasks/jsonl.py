@@ -40,9 +40,9 @@ class Jsonl:
         self._where = where
         path = Path(where).parent / file
         lines = _read(path, f"jsonl:{argument}", where)
-        self._sides = {
-            side: [line for line in lines if is_heldout(line["prompt"]) is side] for side in (False, True)
-        }
+        self._sides: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
+        for line in lines:
+            self._sides[is_heldout(line["prompt"])].append(line)
         if not all(self._sides.values()):
             raise ScenarioError(
                 where, "real.task", f"jsonl:{argument}", f"has {len(lines)} prompts, none to train "

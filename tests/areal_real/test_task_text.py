@@ -53,9 +53,7 @@ def test_questions_of_reasoning_gym(tokenizer_dir):
     assert items == [task.item(index) for index in range(40)]
     assert not {item.text for item in items} & {task.heldout(index).text for index in range(40)}
     item = items[0]
-    assert item.text in task.decode(item.prompt_ids).replace("  ", " ") or len(item.prompt_ids) > len(
-        item.text
-    )
+    assert item.text.replace(" ", "") in task.decode(item.prompt_ids).replace(" ", "")
     right = gym.dataset("chain_sum")[item.answer["index"]]["answer"]
     assert gym.reward(item.text, f"<answer>{right}</answer>", True, item.answer) == 1.0
     assert gym.reward(item.text, f"<answer>{right}</answer>", False, item.answer) == 0.0
