@@ -34,6 +34,11 @@ class Capabilities:
     """The KV of a rollout can follow it to another replica."""
     engine_load: bool = True
     """How full the replicas are is reported (`EngineLoad`)."""
+    token_budgets: bool = True
+    """Stop after `Generate.token_budget` new tokens."""
+    several_replicas: bool = True
+    quick_runs: bool = True
+    """A whole run of a few small steps takes seconds: it is checked under every policy that it can carry."""
     deterministic: bool = False
     """The same seed gives the same events at the same times."""
 
@@ -63,6 +68,9 @@ class Trainer(Protocol):
     def evaluate(self, action: actions.Evaluate) -> None:
         """Evaluate; EvaluationFinished follows."""
 
+    def switch(self, action: actions.SwitchRole) -> None:
+        """Give shared GPUs the other role; RoleSwitched follows. Never called unless `colocated`."""
+
 
 class WeightSync(Protocol):
     """Moves weights from the trainer to where replicas can load them."""
@@ -72,20 +80,48 @@ class WeightSync(Protocol):
 
 
 class ReplayBuffer(Protocol):
-    """Finished rollouts that have not been trained."""
+    """Finished rollouts that have not been given to the trainer."""
 
-    def discard(self, rollouts: Sequence[int]) -> None:
-        """Forget rollouts; unknown ids are ignored (they had not finished)."""
+    def discard(self, rollouts: Sequence[int], running: Sequence[int] = ()) -> None:
+        """Forget rollouts; unknown ids are ignored. Those still `running` are not kept when they finish."""
 
     def __len__(self) -> int:
         """Rollouts held."""
 
 
 class RewardService(Protocol):
-    """Scores finished rollouts."""
+    """Scores finished rollouts; the backend asks it, before it reports `RolloutFinished(reward=None)`."""
 
     def score(self, rollout: int) -> None:
         """Compute a reward; RewardReady or RewardFailed follows."""
+
+
+class Backend(Protocol):
+    """The parts of a backend without a core above them, and a clock: what `check_backend` talks to.
+
+    It is ready when it is given: every replica serves version 0, no work is under way.
+    """
+
+    config: LoopConfig
+    """Shape of the run it is set up for; at least two groups a batch, two steps, and prompts enough."""
+    replicas: tuple[int, ...]
+    max_response_tokens: int
+    moment_s: float
+    """In so many seconds a rollout makes some tokens and (as good as) never ends."""
+    engine: RolloutEngine
+    """Of all replicas: the action says which."""
+    trainer: Trainer
+    weights: WeightSync
+    buffer: ReplayBuffer
+
+    def wait(self, timeout_s: float) -> Event | None:
+        """The next event, in the order of `at`; None if there is none within so many seconds of its clock."""
+
+    def break_replica(self, replica: int) -> None:
+        """Let a replica die: ReplicaDown follows, then ReplicaUp. Never called unless `recovers_replicas`."""
+
+    def close(self) -> None:
+        """Stop everything that is under way and leave no thread or process behind."""
 
 
 def refuse_unless_able(policy: Policy, capabilities: Capabilities, config: LoopConfig, where: str) -> None:

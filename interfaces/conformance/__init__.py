@@ -11,13 +11,19 @@ from interfaces.conformance.invariants import Monitor
 from interfaces.conformance.violation import LAWS, InvariantViolation
 
 if TYPE_CHECKING:
+    from interfaces.conformance.backend_check import BackendCheck, backend_checks, check_backend
     from interfaces.conformance.check import PROFILES, PolicyCheck, check_policy, policy_checks
+    from interfaces.conformance.dialogue import BackendViolation
     from interfaces.conformance.trace_check import TraceSummary, check_trace
 
 _LATE = {
+    "BackendCheck": "backend_check",
+    "BackendViolation": "dialogue",
     "PROFILES": "check",
     "TraceSummary": "trace_check",
     "PolicyCheck": "check",
+    "backend_checks": "backend_check",
+    "check_backend": "backend_check",
     "check_policy": "check",
     "check_trace": "trace_check",
     "policy_checks": "check",
@@ -26,10 +32,14 @@ _LATE = {
 __all__ = [
     "LAWS",
     "PROFILES",
+    "BackendCheck",
+    "BackendViolation",
     "InvariantViolation",
     "Monitor",
     "PolicyCheck",
     "TraceSummary",
+    "backend_checks",
+    "check_backend",
     "check_policy",
     "check_trace",
     "policy_checks",

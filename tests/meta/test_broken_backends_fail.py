@@ -1,10 +1,13 @@
-"""A backend that reports what cannot have happened is named as the cause."""
+"""A backend that breaks a contract fails its named check; one that reports the impossible is the cause."""
 
 import pytest
+from broken_backends import BACKENDS
 from broken_policies import base
 
+from areal_sim.simulation import CAPABILITIES
 from interfaces import events
 from interfaces.actions import InFlight
+from interfaces.conformance import BackendViolation, backend_checks
 from interfaces.conformance.adversary import Adversary
 from interfaces.conformance.invariants import Monitor
 from interfaces.conformance.violation import InvariantViolation
@@ -89,3 +92,19 @@ def test_wrong_end_of_a_step():
     with pytest.raises(InvariantViolation, match="last") as failure:
         adversary.monitor.feed(events.TrainingFinished(9.0, 0, False))
     assert failure.value.name == "causality"
+
+
+LONGEST = 12
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("fault", BACKENDS)
+def test_broken_backend_fails_its_contract(fault):
+    backend, name = BACKENDS[fault]
+    check = next(check for check in backend_checks(backend, CAPABILITIES) if check.name == name)
+    with pytest.raises(BackendViolation) as failure:
+        check()
+    story = str(failure.value)
+    assert story.startswith(f"contract {name}: {check.contract.sentence}")
+    assert all(word in story for word in ("expected:", "seen:", "likely cause:", "asked:", "reported:"))
+    assert story.count("reported:") <= LONGEST
