@@ -33,3 +33,9 @@ class TraceError(TestbedError):
     """A trace or run directory cannot be read, or does not replay."""
 
     exit_code = 5
+
+
+class DataError(TestbedError):
+    """A file of measurements cannot be read, or does not say what is asked of it."""
+
+    exit_code = 7
