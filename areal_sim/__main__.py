@@ -4,13 +4,13 @@ import sys
 
 import typer
 
+from areal_sim.commands.check import check
 from areal_sim.commands.compare import compare
 from areal_sim.commands.report import report
 from areal_sim.commands.run import run
 from areal_sim.commands.scenarios import scenarios
 from areal_sim.commands.sweep import sweep
 from areal_sim.commands.trace import trace
-from areal_sim.commands.validate import validate
 from areal_sim.commands.zoo import zoo
 from interfaces.errors import TestbedError
 
@@ -23,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (run, compare, sweep, zoo, report, trace, validate, scenarios):
+for command in (run, compare, sweep, zoo, report, trace, check, scenarios):
     app.command()(command)
 
 

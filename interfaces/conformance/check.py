@@ -92,7 +92,7 @@ def _search(
 ) -> InvariantViolation | None:
     """One search with runs of so many moves at most."""
     attributes = {"target": target, "ignore": ignore, "loop_class": loop_class}
-    policy = target.build(LoopConfig(target.fixed_batch or 1, group_size=1, steps=1))
+    policy = target.policy(LoopConfig(target.fixed_batch or 1, group_size=1, steps=1))
     base = LoadTellingMachine if policy.reads_engine_load else PolicyMachine
     machine = type("Run", (base,), attributes)
     config = settings(
@@ -134,7 +134,7 @@ def _cleaned(violation: InvariantViolation, target: Target) -> InvariantViolatio
 class Findings:
     """Every law that a policy breaks, found once and shared by the named checks."""
 
-    def __init__(self, target: Target, profile: str, loop_class: type[TrainingLoop]) -> None:
+    def __init__(self, target: Target, profile: str, loop_class: type[TrainingLoop] = TrainingLoop) -> None:
         self._target, self._profile, self._loop_class = target, profile, loop_class
 
     @cached_property

@@ -29,13 +29,13 @@ def directed_checks(
 
 def _config(target: Target, steps: int, max_retries: int = 1) -> LoopConfig:
     config = LoopConfig(target.fixed_batch or 2, 1, steps, max_retries=max_retries)
-    if getattr(target.build(config).buffering, "filter_zero_variance", False):
+    if getattr(target.policy(config).buffering, "filter_zero_variance", False):
         return replace(config, group_size=2)
     return config
 
 
 def _run(target: Target, config: LoopConfig, durations: Durations, loop_class: type[TrainingLoop]) -> Monitor:
-    monitor = Monitor(loop_class(target.build(config), config))
+    monitor = Monitor(loop_class(target.policy(config), config))
     backend = Timed(monitor, 2, durations)
     backend.run()
     if not backend.ended:
@@ -52,7 +52,7 @@ def check_tightness(target: Target, loop_class: type[TrainingLoop] = TrainingLoo
 
     A hard bound may also be one that only long rollouts reach.
     """
-    promise = target.build(_config(target, 1)).guarantees
+    promise = target.policy(_config(target, 1)).guarantees
     bound = promise.max_staleness
     if bound is None or bound > STEPS:
         return
@@ -109,7 +109,7 @@ def _peak(monitor: Monitor, first: int, last: int) -> int:
 
 def check_starvation(target: Target, loop_class: type[TrainingLoop] = TrainingLoop) -> None:
     """Law 6: a policy that promises to drop nothing trains even its longest rollout, and its oldest group."""
-    promise = target.build(_config(target, 1)).guarantees
+    promise = target.policy(_config(target, 1)).guarantees
     if not promise.no_drops:
         return
     config = _config(target, STEPS)

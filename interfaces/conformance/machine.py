@@ -38,7 +38,7 @@ class PolicyMachine(RuleBasedStateMachine):
         """Draw the shape of the run and start it."""
         config, replicas = data.draw(loop_configs(self.target))
         self.faults = data.draw(st.booleans(), label="faults")
-        self.policy = self.target.build(config)
+        self.policy = self.target.policy(config)
         monitor = Monitor(self.loop_class(self.policy, config), ignore=self.ignore)
         self.backend = Adversary(monitor, replicas)
         self.saved: Saved | None = None

@@ -17,7 +17,7 @@ def loop_configs(draw: st.DrawFn, target: Target | None = None) -> tuple[LoopCon
     """A small run, and its number of replicas; sizes that the target can carry."""
     batch = target.fixed_batch if target is not None and target.fixed_batch else draw(st.integers(1, 3))
     config = LoopConfig(batch_size=batch, group_size=draw(st.integers(1, 2)), steps=draw(st.integers(1, 6)))
-    policy = None if target is None else target.build(config)
+    policy = None if target is None else target.policy(config)
     if policy is not None and getattr(policy.buffering, "filter_zero_variance", False):
         config = replace(config, group_size=2)
     if draw(st.booleans()):
@@ -73,7 +73,7 @@ def event_sequences(
 
     target = target_of(policy)
     config, replicas = draw(loop_configs(target))
-    built = target.build(config)
+    built = target.policy(config)
     backend = Adversary(Monitor(TrainingLoop(built, config), ignore=range(1, 99)), replicas)
     backend.start()
     for _ in range(draw(st.integers(0, max_events))):

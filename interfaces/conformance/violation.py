@@ -78,7 +78,7 @@ class Step(NamedTuple):
 class InvariantViolation(TestbedError, AssertionError):  # noqa: N818 (the word of the field)
     """A law was broken; the message is the whole story."""
 
-    exit_code = 6
+    exit_code = 8
 
     def __init__(self, number: int, expected: str, seen: str, likely_cause: str) -> None:
         self.number = number

@@ -66,7 +66,19 @@ def build_policy(name: str, parameters: dict[str, Any], config: LoopConfig, wher
         hint = f"did you mean {near[0]!r}? " if near else ""
         rule = "is not a scheduling policy"
         raise ScenarioError(where, "policy.name", name, rule, f"{hint}known: {', '.join(sorted(known))}")
-    preset = known[name]
+    built: Preset = preset_with(known[name], name, parameters, where)
+    try:
+        return built.build(config)
+    except ValidationError as error:
+        raise _refusal(error, where) from None
+
+
+def preset_with(preset: type, name: str, parameters: dict[str, Any], where: str) -> Any:
+    """An instance of a preset (a dataclass) with these parameters, validated.
+
+    Raises:
+        ScenarioError: a parameter that it does not have, or a value that it refuses.
+    """
     valid = [field.name for field in fields(preset)]
     for key, value in parameters.items():
         if key not in valid:
@@ -75,10 +87,13 @@ def build_policy(name: str, parameters: dict[str, Any], config: LoopConfig, wher
             remedy = f"{hint}it has: {', '.join(valid) or 'no parameters'}"
             raise ScenarioError(where, f"policy.{key}", value, f"is not a parameter of {name!r}", remedy)
     try:
-        built: Preset = TypeAdapter(preset).validate_python(parameters)
-        return built.build(config)
+        return TypeAdapter(preset).validate_python(parameters)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"][:1])
-        rule = f"is not allowed ({first['msg'].removeprefix('Value error, ')})"
-        raise ScenarioError(where, f"policy.{key}", first["input"], rule, "correct the value") from None
+        raise _refusal(error, where) from None
+
+
+def _refusal(error: ValidationError, where: str) -> ScenarioError:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"][:1])
+    rule = f"is not allowed ({first['msg'].removeprefix('Value error, ')})"
+    return ScenarioError(where, f"policy.{key}", first["input"], rule, "correct the value")

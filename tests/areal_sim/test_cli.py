@@ -267,9 +267,9 @@ def test_unknown_scenario_suggests_a_name(cli: Cli) -> None:
     assert "areal/table7" in result.err
 
 
-def test_validate_says_so(cli: Cli) -> None:
-    assert cli("validate", "areal/table7", "areal/fig5c").out.count(": valid") == 2
-    assert cli("validate", "areal/table7", "--set", "policy.name=magic").code == 2
+def test_check_says_that_scenarios_are_valid(cli: Cli) -> None:
+    assert cli("check", "areal/table7", "areal/fig5c").out.count(": valid") == 2
+    assert cli("check", "areal/table7", "--set", "policy.name=magic").code == 2
 
 
 # ---- Ctrl-C -----------------------------------------------------------------------------------------------
@@ -456,6 +456,6 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("command", ["run", "compare", "sweep", "trace", "validate", "scenarios"])
+@pytest.mark.parametrize("command", ["run", "compare", "sweep", "trace", "check", "scenarios"])
 def test_help_teaches_with_two_examples(cli: Cli, command: str) -> None:
     assert cli(command, "--help").out.count(f"areal-sim {command} ") >= 2
