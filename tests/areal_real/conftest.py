@@ -1,11 +1,18 @@
 """One engine for all tests that need a real one."""
 
+import warnings
 from collections.abc import Iterator
 
 import pytest
 from engine_kit import Bench
 
 from areal_real.engine.replica import VllmReplica
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """VLLM 0.32 leaves its ZMQ contexts to the garbage collector, which may come after the last test."""
+    config.addinivalue_line("filterwarnings", "ignore:Unclosed context <zmq.Context:ResourceWarning")
+    warnings.filterwarnings("ignore", "Unclosed context <zmq.Context", ResourceWarning)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from areal_real.clock import Clock
 from areal_real.engine.config import EngineConfig
 from areal_real.engine.replica import VllmReplica
-from areal_real.weight_file import weights_path, write_weights
+from areal_real.weight_file import read_manifest, weights_path, write_weights
 from interfaces.actions import Abort, Generate, InFlight, LoadWeights
 from interfaces.events import Event, ReplicaUp, RolloutAborted, RolloutFailed, RolloutFinished, WeightsLoaded
 from interfaces.rollout import Trajectory
@@ -116,6 +116,16 @@ class Bench:
         write_weights(path, state or self.models[version].state_dict(), version)
         return path
 
+    def checksum(self, version: int) -> str:
+        """Of the weights published under a version."""
+        return read_manifest(weights_path(self.directory / "weights", version)).checksum
+
+    async def told_of_error(self) -> None:
+        """Wait for an error that no event can say."""
+        while not self.errors:
+            self._news.clear()
+            await asyncio.wait_for(self._news.wait(), DEADLINE_S)
+
     def _take(self, event: Event) -> None:
         self.events.append(event)
         self._news.set()
@@ -144,8 +154,22 @@ class Bench:
             rollout = self._next_rollout
             self._next_rollout += 1
         resume = len(self.tokens.trajectory(rollout, prompt).response_ids)
-        replica.generate(Generate(rollout, prompt, member, 0, replica.id, resume, budget))
+        action = Generate(rollout, prompt, member, 0, replica.id, resume, budget)
+        self.within(lambda: replica.generate(action))
         return rollout
+
+    def within(self, call: Callable[[], None]) -> None:
+        """Call something that wants the loop to run, from inside or outside."""
+
+        async def called() -> None:
+            call()
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self.run(called())
+        else:
+            call()
 
     async def generated(self, replica: VllmReplica, tokens: int) -> None:
         """Wait until the engine has made so many more tokens."""
