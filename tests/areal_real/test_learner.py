@@ -1,5 +1,6 @@
 """The learner: on-policy ratios, denominators, parts of a step, refusals, checkpoints."""
 
+import gc
 import resource
 from contextlib import contextmanager
 from dataclasses import replace
@@ -342,3 +343,17 @@ def test_sampler_is_repeatable_and_stops_at_the_end_token(model_dir):
     assert all(1 <= len(answer.ids) == len(answer.logprobs) <= 20 for answer in answers)
     greedy = sample(learner.model, [(2, 5)] * 2, eos_id=1, max_new_tokens=20, temperature=0)
     assert greedy[0].ids == greedy[1].ids
+
+
+def test_memory_does_not_grow_with_the_steps(model_dir):
+    # AReaL#1209, #1296, #1714
+    learner = Learner(model_dir, scenario(trainer__minibatches=2))
+
+    def tensors_after(steps):
+        for _ in range(steps):
+            learner.step(random_samples(version=learner.version), learner.version)
+        gc.collect()
+        found = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
+        return len(found), sum(tensor.nbytes for tensor in found)
+
+    assert tensors_after(5) == tensors_after(100)

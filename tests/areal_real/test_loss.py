@@ -159,3 +159,11 @@ def test_objective_without_proximal_is_refused():
             torch.zeros(1), proximal_N=None, behaviour_N=torch.zeros(1), advantages_N=torch.ones(1),
             mask_N=torch.ones(1, dtype=torch.bool), loss=Loss(),
         )  # fmt: skip
+
+
+def test_what_is_masked_or_padded_changes_nothing():
+    # AReaL#1346: advantages [1, 1, 10, 10] with mask [1, 1, 0, 0]
+    tokens = {"current": [-1.0] * 4, "proximal": [-1.0] * 4, "behaviour": [-1.5] * 4, "mask": [1, 1, 0, 0]}
+    padded, _, _ = evaluated(Loss(), advantages=[1.0, 1.0, 10.0, 10.0], **tokens)
+    short = {name: values[:2] for name, values in tokens.items()}
+    assert padded == evaluated(Loss(), advantages=[1.0, 1.0], **short)[0]
