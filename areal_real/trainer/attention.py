@@ -81,6 +81,9 @@ def packed_attention(
     if cu_seq_lens_q is None or max_length_q is None or attention_mask is not None or dropout or unsupported:
         wanted = ", ".join(unsupported) or "a mask, dropout or a forward that hides the document lengths"
         raise NotImplementedError(f"packed attention does not support {wanted}")
+    if torch.is_autocast_enabled(query.device.type):  # rotary embeddings leave query and key in float32
+        dtype = torch.get_autocast_dtype(query.device.type)
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16):
         output = _varlen(
             query, key, value, scaling=scaling, sliding_window=sliding_window,

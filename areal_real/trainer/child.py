@@ -35,6 +35,21 @@ def die_with(parent: int) -> None:
     threading.Thread(target=watch, name="parent watch", daemon=True).start()
 
 
+class Progress:
+    """Signs of life, at most one in `EVERY_S`: each extends the deadline of the request."""
+
+    EVERY_S = 1.0
+
+    def __init__(self, send: Callable[[], None]) -> None:
+        self._send, self._sent_at = send, time.monotonic()
+
+    def __call__(self) -> None:
+        """Something was done."""
+        if time.monotonic() - self._sent_at >= self.EVERY_S:
+            self._send()
+            self._sent_at = time.monotonic()
+
+
 class Worker:
     """Carries out requests on a learner."""
 
@@ -89,7 +104,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         try:
             if worker is None:
                 settings = TrainerSettings.from_json(frame.head["settings"])
-                worker = Worker(settings, lambda: send(progress=True))
+                worker = Worker(settings, Progress(lambda: send(progress=True)))
                 send(answer={"version": worker.learner.version})
             else:
                 send(answer=worker.carry_out(frame))

@@ -44,13 +44,13 @@ def evaluate(
         answers = sample(
             model, [item.prompt_ids for item in batch], eos_id=task.eos_id, max_new_tokens=limit_tokens,
             temperature=scenario.real.temperature, seed=scenario.run.seed + first,
+            progress=progress,
         )  # fmt: skip
         for item, answer in zip(batch, answers, strict=True):
             ids = answer.ids[:-1] if answer.ended else answer.ids
             rewards += reward(item.text, task.decode(ids), answer.ended, item.answer)
             tokens += len(answer.ids)
             ended += answer.ended
-        progress()
     return {
         "evaluation_reward": rewards / len(items),
         "evaluation_response_tokens": tokens / len(items),

@@ -51,6 +51,8 @@ class Learner:
         """
         self.scenario = scenario
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.dtype: torch.dtype = getattr(torch, scenario.real.dtype)
+        """Of matrix products and of published weights; the weights in training are float32."""
         self.version: PolicyVersion = 0
         self._needs_proximal = scenario.real.loss.objective in NEEDS_PROXIMAL
         if self._needs_proximal and not scenario.trainer.recompute_proximal:
@@ -157,8 +159,7 @@ class Learner:
             raise TrainingError(
                 f"version {version} cannot be published: the weights have version {self.version}"
             )
-        dtype = getattr(torch, self.scenario.real.dtype)
-        write_weights(path, {name: weight.to(dtype) for name, weight in weights.items()}, version)
+        write_weights(path, {name: weight.to(self.dtype) for name, weight in weights.items()}, version)
         self._written = version
 
     def save_checkpoint(self, directory: Path) -> None:
@@ -190,7 +191,8 @@ class Learner:
         with torch.no_grad():
             for batch in microbatches(rows, self.scenario.trainer):
                 packed = pack(batch, self.device)
-                logprobs_N = token_logprobs(token_logits(self.model, packed), packed.targets_N, temperature)
+                logits = token_logits(self.model, packed, self.dtype)
+                logprobs_N = token_logprobs(logits, packed.targets_N, temperature)
                 check_finite("proximal log-prob", logprobs_N, batch, packed.owners)
                 ends = np.cumsum([len(row.response_ids) for row in batch])
                 for row, part in zip(batch, np.split(logprobs_N.cpu().numpy(), ends[:-1]), strict=True):
@@ -204,7 +206,7 @@ class Learner:
         temperature = self.scenario.real.temperature
         for batch in microbatches(rows, self.scenario.trainer):
             packed = pack(batch, self.device)
-            logits = token_logits(self.model, packed)
+            logits = token_logits(self.model, packed, self.dtype)
             current_N = token_logprobs(logits, packed.targets_N, temperature)
             losses = token_losses(
                 current_N, proximal_N=packed.proximal_N, behaviour_N=packed.behaviour_N,

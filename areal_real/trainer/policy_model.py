@@ -16,6 +16,7 @@ from areal_real.trainer.packing import Packed
 
 TOLERANCE = 2e-2
 """Largest difference in log-prob between packed and separate documents that is rounding (bfloat16)."""
+ENTROPY_CHUNK = 1024
 
 
 def load_model(directory: Path, device: torch.device) -> Any:
@@ -46,30 +47,40 @@ def load_model(directory: Path, device: torch.device) -> Any:
     return model
 
 
-def token_logits(model: Any, packed: Packed) -> Tensor:
-    """Logits, float32, that predict each response token; shape (N, vocabulary)."""
-    output = model(
-        input_ids=packed.ids_T.unsqueeze(0),
-        position_ids=packed.positions_T.unsqueeze(0),
-        use_cache=False,
-        logits_to_keep=packed.predict_N,
-        **attention.document_arguments(packed.boundaries, packed.longest),
-    )
+def token_logits(model: Any, packed: Packed, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Logits, float32, that predict each response token; shape (N, vocabulary).
+
+    Args:
+        model: from `load_model`.
+        packed: the micro-batch.
+        dtype: of the matrix products; the weights are float32 in any case.
+    """
+    with torch.autocast(packed.ids_T.device.type, torch.bfloat16, enabled=dtype is torch.bfloat16):
+        output = model(
+            input_ids=packed.ids_T.unsqueeze(0),
+            position_ids=packed.positions_T.unsqueeze(0),
+            use_cache=False,
+            logits_to_keep=packed.predict_N,
+            **attention.document_arguments(packed.boundaries, packed.longest),
+        )
     logits: Tensor = output.logits[0]
     return logits.float()
 
 
 def token_logprobs(logits: Tensor, targets_N: Tensor, temperature: float) -> Tensor:
     """Log-prob of each target under softmax(logits / temperature): what sampling at it records."""
-    scaled = logits / temperature
+    scaled = logits if temperature == 1.0 else logits / temperature
     return scaled.gather(-1, targets_N.unsqueeze(-1)).squeeze(-1) - scaled.logsumexp(-1)
 
 
 def token_entropies(logits: Tensor, temperature: float) -> Tensor:
     """Entropy in nats of softmax(logits / temperature), without gradient."""
+    parts = []
     with torch.no_grad():
-        logprobs = torch.log_softmax(logits / temperature, -1)
-        return -(logprobs.exp() * logprobs).sum(-1)
+        for chunk in logits.split(ENTROPY_CHUNK):  # a vocabulary is large: no second copy of all logits
+            logprobs = torch.log_softmax(chunk / temperature, -1)
+            parts.append(-(logprobs.exp() * logprobs).sum(-1))
+    return torch.cat(parts)
 
 
 @contextmanager

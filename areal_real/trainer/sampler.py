@@ -3,7 +3,7 @@
 The rollouts of a run come from the engine, never from here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ def sample(
     temperature: float = 1.0,
     seed: int = 0,
     batch_size: int = 256,
+    progress: Callable[[], None] = lambda: None,
 ) -> list[Sampled]:
     """Continue each prompt until its end token or `max_new_tokens`.
 
@@ -45,6 +46,7 @@ def sample(
         temperature: of sampling; 0: greedy.
         seed: the same seed and batch size give the same tokens.
         batch_size: prompts at once.
+        progress: called after each token of a batch.
     """
     generator = torch.Generator(model.device).manual_seed(seed)
     results: list[Sampled] = []
@@ -55,6 +57,7 @@ def sample(
                 if not batch.rows:
                     break
                 batch.advance()
+                progress()
             results += batch.results
     return results
 

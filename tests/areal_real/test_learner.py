@@ -84,6 +84,17 @@ def test_one_minibatch_of_old_data_has_the_present_policy_in_the_centre(model_di
     assert 0 < stats.staleness_mean < 2
 
 
+def test_bfloat16_rounds_products_and_keeps_weights(model_dir):
+    learner = Learner(model_dir, scenario(real__dtype="bfloat16"))
+    exact = Learner(model_dir, scenario())
+    samples = sampled(learner)
+    rounded, plain = learner.step(samples, 0), exact.step(samples, 0)
+    assert rounded.ratio_max == pytest.approx(1.0, abs=0.05)
+    assert 1e-5 < abs(rounded.kl_behaviour - plain.kl_behaviour) < 1e-2
+    assert {weight.dtype for weight in weights(learner).values()} == {torch.float32}
+    assert 0 < distance(weights(learner), weights(exact)) < 1e-3
+
+
 def test_step_raises_what_was_rewarded(model_dir):
     learner = Learner(model_dir, scenario(real__optimizer={"learning_rate": 1e-3}))
     samples = sampled(learner)
