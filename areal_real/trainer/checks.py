@@ -13,7 +13,9 @@ from areal_real.trainer.packing import Row
 from interfaces.rollout import PolicyVersion
 
 
-def check_samples(samples: Sequence[Sample], version: PolicyVersion, vocabulary: int, positions: int) -> None:
+def check_samples(
+    samples: Sequence[Sample], version: PolicyVersion, vocabulary: int, positions: int | None
+) -> None:
     """Refuse samples that cannot be trained.
 
     Raises:
@@ -30,7 +32,7 @@ def check_samples(samples: Sequence[Sample], version: PolicyVersion, vocabulary:
             raise TrainingError(f"rollout {sample.trajectory.rollout} (group {sample.group}): {problem}")
 
 
-def _problem(sample: Sample, version: PolicyVersion, vocabulary: int, positions: int) -> str | None:
+def _problem(sample: Sample, version: PolicyVersion, vocabulary: int, positions: int | None) -> str | None:
     trajectory = sample.trajectory
     tokens = (*trajectory.prompt_ids, *trajectory.response_ids)
     if not math.isfinite(sample.reward):
@@ -40,7 +42,7 @@ def _problem(sample: Sample, version: PolicyVersion, vocabulary: int, positions:
     strange = [token for token in tokens if not 0 <= token < vocabulary]
     if strange:
         return f"token {strange[0]} is not in the model's vocabulary of {vocabulary}"
-    if len(tokens) > positions:
+    if positions is not None and len(tokens) > positions:
         return f"{len(tokens)} tokens are more than the model's {positions} positions"
     missing = [p for p in trajectory.response_logprobs if not math.isfinite(p)]
     newer = [v for v in trajectory.response_versions if not 0 <= v <= version]

@@ -109,7 +109,8 @@ class Learner:
                 f"asked to train from version {version}, but the weights have version {self.version}"
             )
         config = self.model.config.get_text_config()
-        check_samples(samples, version, config.vocab_size, config.max_position_embeddings)
+        positions = getattr(config, "max_position_embeddings", None)
+        check_samples(samples, version, config.vocab_size, positions)
         if self._totals is None:
             self._keep_unwritten()
         streaming = self._totals is not None or not last
