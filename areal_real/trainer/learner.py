@@ -54,13 +54,8 @@ class Learner:
         self.dtype: torch.dtype = getattr(torch, scenario.real.dtype)
         """Of matrix products and of published weights; the weights in training are float32."""
         self.version: PolicyVersion = 0
+        _refuse_contradictions(scenario)
         self._needs_proximal = scenario.real.loss.objective in NEEDS_PROXIMAL
-        if self._needs_proximal and not scenario.trainer.recompute_proximal:
-            raise TrainingError(
-                f"trainer.recompute_proximal = false, but real.loss.objective = "
-                f"{scenario.real.loss.objective!r} is centred on the proximal policy; set it to true, or "
-                'choose the objective "ppo"'
-            )
         self.model_dir = model_dir
         if resume_from is not None:
             self.version = check_whole(resume_from).version
@@ -235,3 +230,19 @@ class Learner:
         self.optimizer.step()
         self.optimizer.zero_grad()
         totals.add_optimizer_step(norm)
+
+
+def _refuse_contradictions(scenario: Scenario) -> None:
+    """Raise TrainingError for what a scenario may ask of the simulator, but not of this trainer."""
+    trainer, objective = scenario.trainer, scenario.real.loss.objective
+    if objective in NEEDS_PROXIMAL and not trainer.recompute_proximal:
+        raise TrainingError(
+            f"trainer.recompute_proximal = false, but real.loss.objective = {objective!r} is centred on the "
+            'proximal policy; set it to true, or choose the objective "ppo"'
+        )
+    gpus = max(scenario.cluster.trainer_gpus, trainer.tensor_parallel * trainer.pipeline_parallel)
+    if gpus > 1:
+        raise TrainingError(
+            f"the scenario trains on {gpus} GPUs, but the real trainer is one process on one device; set "
+            "cluster.trainer_gpus, trainer.tensor_parallel and trainer.pipeline_parallel to 1, or simulate it"
+        )

@@ -202,6 +202,9 @@ def test_other_version_than_that_of_the_weights_is_refused(model_dir):
 def test_contradicting_scenario_is_refused(model_dir):
     with pytest.raises(TrainingError, match=r"trainer\.recompute_proximal = false"):
         Learner(model_dir, scenario(trainer__recompute_proximal=False))
+    with pytest.raises(TrainingError, match="trains on 8 GPUs, but the real trainer is one process"):
+        Learner(model_dir, scenario(cluster__trainer_gpus=8))
+    Learner(model_dir, scenario(trainer__recompute_proximal=False, real__loss={"objective": "ppo"}))
 
 
 def test_directory_without_model_is_refused(tmp_path):
