@@ -31,8 +31,17 @@ def set_environment() -> None:
 
 
 def arguments(config: EngineConfig) -> dict[str, Any]:
-    """Engine arguments that only a CPU needs."""
+    """Engine arguments that only a CPU needs.
+
+    A prefill is never cut into chunks, so a step may need room for a whole context: after a chunk vLLM 0.32
+    winds back the random numbers of a request that has a seed, which only CUDA generators can do (the engine
+    dies of it).
+    """
     return {
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(
+            config.max_num_batched_tokens, config.max_num_seqs, config.context_limit_tokens
+        ),
         "enforce_eager": True,
         "block_size": BLOCK_TOKENS,
         "kv_cache_memory_bytes": config.kv_cache_bytes,

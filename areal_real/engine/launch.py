@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import psutil
 from areal_real.engine import cpu
 from areal_real.engine.config import EngineConfig
 from areal_real.engine.errors import EngineError
-from areal_real.engine.meter import Meter
+from areal_real.engine.meter import Step
 from areal_real.engine.statistics import logger_for
 
 CLIENT = "AREAL_ENGINE_CLIENT"
@@ -78,13 +78,13 @@ def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
     }
 
 
-async def launch(config: EngineConfig, replica: int, meter: Meter) -> Any:
-    """Start an engine and return vLLM's `AsyncLLM`, which tells the meter of every step.
+async def launch(config: EngineConfig, replica: int, took: Callable[[Step], None]) -> Any:
+    """Start an engine and return vLLM's `AsyncLLM`; `took` is told of every step it takes.
 
     Raises:
         EngineError: it does not start, or not within `start_deadline_s`; nothing of it is left.
     """
-    build = _Build(config, meter)
+    build = _Build(config, took)
     building = asyncio.get_running_loop().run_in_executor(None, build.run)
     look = "look at the engine's own messages"
     try:
@@ -104,9 +104,9 @@ async def launch(config: EngineConfig, replica: int, meter: Meter) -> Any:
 class _Build:
     """One attempt to start an engine, in a thread: vLLM's constructor blocks, and has no time-out."""
 
-    def __init__(self, config: EngineConfig, meter: Meter) -> None:
+    def __init__(self, config: EngineConfig, took: Callable[[Step], None]) -> None:
         self._config = config
-        self._meter = meter
+        self._took = took
         self._others: set[int | None] | None = None
         """Children that were there before; None while it has not begun."""
         self._unwanted = False
@@ -138,7 +138,7 @@ class _Build:
                 executor_class=Executor.get_class(vllm_config),
                 log_stats=False,
                 log_requests=False,
-                stat_loggers=[logger_for(self._meter.step)],
+                stat_loggers=[logger_for(self._took)],
             )
 
     async def give_up(self, building: "asyncio.Future[Any]") -> None:

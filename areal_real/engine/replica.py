@@ -88,7 +88,7 @@ class VllmReplica:
         """
         await self._shelf.open()
         engine = LiveEngine(
-            await launch.launch(self.config, self.id, self._meter),
+            await launch.launch(self.config, self.id, self._meter.step),
             self.config,
         )
         try:

@@ -169,6 +169,26 @@ def test_what_waits_in_the_engine_starts_with_new_keys_and_values(bench: Bench, 
     assert waited == many - 16
 
 
+def test_more_is_recomputed_than_one_step_holds(bench: Bench, replica: VllmReplica) -> None:
+    """16 contexts of more than 100 tokens, where a step takes 1024."""
+    prompts = range(1000, 1016)
+
+    async def run() -> list[int]:
+        rollouts = [bench.generate(replica, prompt) for prompt in prompts]
+        version = bench.next_version()
+        await bench.generated(replica, 16 * 20)
+        await bench.load(replica, version, InFlight.KEEP_RECOMPUTE)
+        await bench.ended(rollouts)
+        return rollouts
+
+    before = replica.usage().recomputed_tokens
+    for rollout, prompt in zip(bench.run(run()), prompts, strict=True):
+        trajectory = bench.trajectory(rollout, prompt)
+        assert len(trajectory.segments) == 2
+        assert difference(trajectory, reference(bench.models, trajectory)) < CLOSE
+    assert replica.usage().recomputed_tokens - before > 16 * 100
+
+
 def test_work_given_during_a_load_starts_under_the_new_weights(
     bench: Bench, replica: VllmReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
