@@ -83,6 +83,8 @@ class Train(NamedTuple):
     """Tokens of an older version are left out of the loss; None: all tokens count."""
     last: bool
     """The optimizer step ends here; False: more groups of the same step follow (streaming)."""
+    last_segment: bool = False
+    """Of each rollout only the tokens of its newest version count in the loss."""
 
 
 class Discard(NamedTuple):

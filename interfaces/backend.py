@@ -28,6 +28,8 @@ class Capabilities:
     streaming: bool = True
     """Train in parts (`Train.last = False`)."""
     token_masks: bool = True
+    last_segment_masks: bool = True
+    """Leave all tokens but those of a rollout's newest version out of the loss (`Train.last_segment`)."""
     multi_turn: bool = True
     recovers_replicas: bool = True
     moves_keep_kv: bool = True
@@ -144,6 +146,11 @@ def refuse_unless_able(policy: Policy, capabilities: Capabilities, config: LoopC
     if policy.moves_keep_kv and not capabilities.moves_keep_kv:
         raise ScenarioError(
             where, "policy.name", policy.name, "moves rollouts together with their KV cache, which this "
+            "backend cannot do", "choose another policy or backend",
+        )  # fmt: skip
+    if policy.guarantees.last_segment and not capabilities.last_segment_masks:
+        raise ScenarioError(
+            where, "policy.name", policy.name, "trains only the last segment of each rollout, which this "
             "backend cannot do", "choose another policy or backend",
         )  # fmt: skip
     if policy.reads_engine_load and not capabilities.engine_load:

@@ -311,10 +311,10 @@ class TrainingLoop:
         self.ledger.take(batch.groups)
         ids = tuple(group.id for group in batch.groups)
         rollouts = tuple(chain.from_iterable(group.rollout_ids for group in batch.groups))
+        self._expire()  # what can train no more, first: nothing of it is in flight while this trains
         self._out.append(
-            actions.Train(step, view.version, ids, rollouts, batch.mask_below, batch.last)
+            actions.Train(step, view.version, ids, rollouts, batch.mask_below, batch.last, batch.last_segment)
         )  # fmt: skip
-        self._expire()
         self._interrupt(self.policy.sync.on_batch_taken(view))
 
     def _last_batch(self) -> Batch | None:
@@ -323,7 +323,9 @@ class TrainingLoop:
         if view.prompts_left or view.running:
             return None
         if view.ready and view.config.last_batch == "train":
-            return Batch(list(view.ready.values()), self.policy.guarantees.mask_below(view.next_step_version))
+            promised = self.policy.guarantees
+            mask_below = promised.mask_below(view.next_step_version)
+            return Batch(list(view.ready.values()), mask_below, last_segment=promised.last_segment)
         self._begin_end("data")
         return None
 

@@ -21,6 +21,7 @@ from interfaces.events import (
 )
 from interfaces.report_window import NOTHING, Reported, Window
 from interfaces.rollout import staleness
+from interfaces.starvation import Starvation
 from interfaces.statistics import quantile
 from interfaces.telemetry import Usage
 from interfaces.usage import UsageDifference
@@ -37,6 +38,7 @@ class ReportBuilder:
         """Rollouts that left a replica unfinished."""
         self._dropped: dict[int, str] = {}
         """Dropped rollouts that a replica has not reported yet, and why they were."""
+        self._starvation = Starvation()
         self._training: list[tuple[Train, int]] = []
         self._blocked: str | None = None
         self._blocked_since = 0.0
@@ -60,7 +62,7 @@ class ReportBuilder:
         else:
             self.event(event)
         for action in actions:
-            if type(action) is not Generate or self._partial:
+            if type(action) is not Generate or self._partial or action.attempt:
                 self.action(action)
 
     def event(self, event: Event) -> None:
@@ -107,8 +109,11 @@ class ReportBuilder:
 
     def _generate(self, action: Generate) -> None:
         """Started again from token 0: what was reported of it before is lost."""
-        if not action.resume_tokens:
-            self._lost(action.rollout, "restarted")
+        if action.resume_tokens:
+            return
+        if action.attempt or action.rollout in self._partial:
+            self._starvation.restarted(action)
+        self._lost(action.rollout, "restarted")
 
     def _lost(self, rollout_id: int, cause: str) -> None:
         rollout = self._partial.pop(rollout_id, None)
@@ -189,6 +194,7 @@ class ReportBuilder:
     def _take(self, train: Train) -> tuple[Train, int]:
         """Account what a step consumes, as of its start; returns the tokens that count in the loss."""
         self._measure_buffer()
+        self._starvation.trained(train.rollouts)
         window, version, mask = self.window, train.version, train.mask_below
         prompts = responses = masked = 0
         ages: defaultdict[int, int] = defaultdict(int)
@@ -200,6 +206,8 @@ class ReportBuilder:
             responses += tokens
             window.trained_lengths.add(tokens)
             ages[segments[0][0]] += 1
+            if train.last_segment:
+                mask = segments[-1][0]
             for segment_version, count in segments:
                 if mask is not None and segment_version < mask:
                     masked += count
@@ -308,6 +316,7 @@ class ReportBuilder:
                 **window.blocked_s,
                 "kv": usage.kv_blocked_s(),
             },
+            "starving": self._starvation.summary(),
             "buffer": {"max_rollouts": window.buffered_rollouts, "max_tokens": window.buffered_tokens},
             "mean_length": self._mean_length(usage),
             "length_histogram": self._lengths(),

@@ -84,8 +84,17 @@ def _volume_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("tokens", f"generated {generated}, trained {trained}"),
         ("tokens lost", f"dropped {dropped}, recomputed {recomputed}"),
+        *_starving(report["starving"]),
         ("mean length", f"admitted {count(length['admitted'])}, trained {count(length['trained'])} tokens"),
     ]
+
+
+def _starving(found: dict[str, int]) -> list[tuple[str, str]]:
+    """A row only if there is something to say."""
+    if not found["prompts"]:
+        return []
+    text = f"{found['prompts']} prompts never train, the worst was started {found['most_starts']} times"
+    return [("starving", f"[bold red]{text}[/]")]
 
 
 def closing_line(report: dict[str, Any]) -> str:

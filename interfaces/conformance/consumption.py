@@ -140,7 +140,8 @@ class Consumption:
                     seen,
                     "sync: work in flight outlives a load",
                 )
-            counted = _oldest_counted(member.segments, action.mask_below)
+            mask = member.tail if action.last_segment else action.mask_below
+            counted = _oldest_counted(member.segments, mask)
             if promise.hard and promise.max_staleness is not None:
                 self._bounded(member, action, counted if promise.per_token else member.head)
         self.reached = max(self.reached, self.staleness or 0)

@@ -87,6 +87,16 @@ class BatchBarrier:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchEachStep:
+    """A batch of new groups starts with every step, whatever is left of earlier ones."""
+
+    def quota(self, view: View) -> Quota:
+        """What this step's batch lacks; nothing until the replicas serve its version."""
+        started = view.untaken + len(view.training) + view.trained_groups
+        return Quota((view.serving_version + 1) * view.config.batch_size - started, "batch_barrier")
+
+
+@dataclass(frozen=True, slots=True)
 class AllServing:
     """Nothing starts while a replica drains or loads: a weight sync is a barrier for the whole pool."""
 

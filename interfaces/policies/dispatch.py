@@ -87,3 +87,45 @@ class TokenBudget(LeastLoaded):
     def token_budget(self, view: View, rollout: Rollout) -> int | None:  # noqa: ARG002
         """The same for all."""
         return self.tokens_per_iteration
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks(LeastLoaded):
+    """Every rollout comes back after a chunk and competes again for a replica, the longest first."""
+
+    chunk_tokens: int = 2048
+
+    def priority(self, view: View, rollout: Rollout) -> float:  # noqa: ARG002
+        """By its tokens so far, or those of the longest finished member of its group if that is more."""
+        finished = (r.response_tokens for r in rollout.group.rollouts if r.reward is not None)
+        return -float(max(rollout.response_tokens, max(finished, default=0)))
+
+    def token_budget(self, view: View, rollout: Rollout) -> int | None:  # noqa: ARG002
+        """A chunk."""
+        return self.chunk_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class LengthPools(LeastLoaded):
+    """A share of the replicas is for rollouts that have shown to be long, the others for all new ones.
+
+    No length is predicted: a rollout is long once it has `long_tokens`, and is moved then.
+    """
+
+    long_share: float = 0.25
+    long_tokens: int = 4096
+
+    def place(self, view: View, rollout: Rollout) -> Replica | None:
+        """The least loaded open replica of its pool (of all while there is one replica only)."""
+        pool = view.pool
+        reserved = round(self.long_share * len(pool)) if len(pool) > 1 else 0
+        long = rollout.response_tokens >= self.long_tokens and reserved > 0
+        own = [r for r in pool if (r.id < reserved) == long]
+        if not any(replica.alive for replica in own):
+            return LeastLoaded.place(self, view, rollout)
+        return min((r for r in own if r.open), key=lambda r: (r.running, r.id), default=None)
+
+    def token_budget(self, view: View, rollout: Rollout) -> int | None:  # noqa: ARG002
+        """To the point at which it counts as long, then to the end."""
+        left = self.long_tokens - rollout.response_tokens
+        return left if left > 0 else None

@@ -28,6 +28,8 @@ class Batch(NamedTuple):
     mask_below: PolicyVersion | None = None
     last: bool = True
     """Whether the optimizer step ends with them; False under streaming while more follow."""
+    last_segment: bool = False
+    """Of each rollout only the tokens of its newest version count."""
 
 
 class Expiry(NamedTuple):
@@ -121,6 +123,8 @@ class Guarantees:
     whole_groups: bool = True
     full_batches: bool = True
     """Whether every step takes exactly a batch (but for what is left at the end of the data)."""
+    last_segment: bool = False
+    """Whether of each rollout only the tokens of its newest version count."""
     no_drops: bool = True
     """Whether every admitted group that does not fail is trained."""
 

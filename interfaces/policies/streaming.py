@@ -37,7 +37,7 @@ class Streaming:
 class WhatIsFinished:
     """An iteration ends when nothing runs any more; it trains what is finished, up to a batch.
 
-    Only tokens of the present version count in the loss: the last segment of each rollout.
+    Of each rollout only the last segment counts in the loss: the tokens of the iteration in which it ended.
     """
 
     def accept(self, view: View, group: Group) -> bool:  # noqa: ARG002
@@ -49,7 +49,7 @@ class WhatIsFinished:
         size = view.config.batch_size
         if not view.ready or (len(view.ready) < size and (view.running_rollouts or not self._spent(view))):
             return None
-        return Batch(oldest_first(view.ready.values())[:size], mask_below=view.next_step_version)
+        return Batch(oldest_first(view.ready.values())[:size], last_segment=True)
 
     def expired(self, view: View) -> Iterable[Expiry]:  # noqa: ARG002
         """None."""

@@ -41,6 +41,7 @@ NESTED = {
     "idle_by_cause": {"rollout", "trainer"},
     "mean_length": {"admitted", "trained", "lower_bound"},
     "buffer": {"max_rollouts", "max_tokens"},
+    "starving": {"prompts", "most_starts"},
 }
 
 

@@ -21,12 +21,14 @@ VARIANTS: list[tuple[str, Parameters]] = [
     ("slime_partial", {"partial_rollout": False, "colocate": False}),
     ("april", {"alpha": 1.5, "colocate": False}),
     ("prime_rl", {"max_off_policy_steps": 1, "lead": 2}),
+    ("prime_rl", {"concurrency": "fixed"}),
+    ("prime_rl", {"max_inflight": 40, "oversampling_factor": 1.5}),
     ("prime_rl", {"max_off_policy_steps": 0}),
-    ("trl_async", {"max_staleness": 0, "weight_sync_steps": 3, "queue_maxsize": 8}),
+    ("trl_async", {"max_staleness": 0, "weight_sync_steps": 3, "queue_maxsize": 16}),
     ("trl_async", {"max_staleness": 1, "weight_sync_steps": 2}),
     ("openrlhf_async", {"async_queue_size": 3}),
     ("skyrl_async", {"max_staleness_steps": 0}),
-    ("pipeline_rl", {"max_lag": 12, "parts": 8}),
+    ("pipeline_rl", {"max_lag": 24, "parts": 8}),
     ("nemo_rl", {"in_flight_weight_updates": True}),
     ("nemo_rl", {"order": "windowed", "window": 11, "max_trajectory_age_steps": 2}),
     ("nemo_rl", {"order": "windowed", "in_flight_weight_updates": True}),
@@ -36,10 +38,15 @@ VARIANTS: list[tuple[str, Parameters]] = [
     ("roll_flash", {"async_generation_ratio": 0.5, "redundancy": 1}),
     ("roll_flash", {"async_generation_ratio": 0}),
     ("streamrl", {"mode": "sync", "parts": 3}),
+    ("streamrl", {"long_pool": 0.4, "long_tokens": 120}),
+    ("rollpacker", {"eta": 1.5, "colocate": False}),
+    ("seer", {"chunk_tokens": 40, "max_running_per_replica": 4}),
+    ("slime_fully_async", {"update_weights_interval": 2}),
     ("staleflow", {"eta": 3}),
     ("tinker_async", {"sampling_steps_ahead": 2, "in_flight_weight_updates": False}),
     ("forge_window", {"queue_batches": 2, "window": 8}),
     ("xtuner", {"max_staleness": 1, "max_token_staleness": 0, "sync_weights_interval": 2}),
+    ("xtuner", {"max_staleness": 0, "tail_batch_trigger_size": 3}),
     ("laminar", {"repack_below": 0}),
 ]
 SYSTEMS: list[tuple[str, Parameters]] = [*((name, {}) for name in sorted(registered())), *VARIANTS]
@@ -50,8 +57,8 @@ def label(system: tuple[str, Parameters]) -> str:
     return ", ".join([name, *(f"{key}={value}" for key, value in parameters.items())])
 
 
-def built(name: str, batch_size: int = 8, **parameters: Any) -> Policy:
-    return build_policy(name, parameters, LoopConfig(batch_size, 2, 100), "test")
+def built(name: str, batch_size: int = 8, group_size: int = 2, **parameters: Any) -> Policy:
+    return build_policy(name, parameters, LoopConfig(batch_size, group_size, 100), "test")
 
 
 def run(name: str, parameters: Parameters | None = None, *, seed: int = 0, **sections: Any) -> Finished:

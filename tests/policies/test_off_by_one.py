@@ -8,7 +8,7 @@ from systems import built, run, with_one_straggler
 from interfaces.events import TrainingFinished
 from interfaces.policies.presets.common import versions_of_syncs
 from interfaces.rollout import Group
-from interfaces.view import LoopConfig, View
+from interfaces.view import LoopConfig, Overload, View
 
 
 def view(batch_size: int, **state: int) -> View:
@@ -27,8 +27,7 @@ def groups(numbers: Iterable[int]) -> dict[int, Group]:
 
 
 def may_start(name: str, picture: View, **parameters: object) -> float:
-    policy = built(name, picture.config.batch_size, **parameters)
-    return policy.admission.quota(picture).groups
+    return quota(name, picture, **parameters)
 
 
 def test_verl_credit_before_the_first_step_is_n_times_one_plus_s() -> None:
@@ -72,8 +71,9 @@ def test_tinker_slots_are_held_while_a_batch_trains() -> None:
 def test_prime_rl_starts_while_the_trainer_works_on_the_batch_before() -> None:
     """prime-rl#2937: lead 1, the trainer at version k, the next batch being built: must dispatch."""
     picture = view(4, version=3, steps_started=4, training=4, running=4, ready=3)
-    assert may_start("prime_rl", picture, lead=1) == 4
-    assert may_start("prime_rl", view(4, version=3, steps_started=4, training=4, ready=4), lead=1) == 0
+    assert may_start("prime_rl", picture, lead=1, concurrency="fixed") == 4
+    waiting = view(4, version=3, steps_started=4, training=4, ready=4)
+    assert may_start("prime_rl", waiting, lead=1, concurrency="fixed") == 0
 
 
 @pytest.mark.parametrize(("syncs", "every", "versions"), [(0, 1, 0), (4, 1, 4), (0, 4, 3), (1, 4, 7)])
@@ -128,3 +128,84 @@ def test_a_window_lets_so_many_batches_pass() -> None:
     ]  # fmt: skip
     assert max(ages) <= 4
     assert max(ages) > 1
+
+
+@pytest.mark.parametrize("name", ["areal", "areal_strict", "staleflow", "verl_v1_separate"])
+@pytest.mark.parametrize("bound", [0, 1, 3])
+def test_a_fast_generator_reaches_a_bound_in_versions_exactly(name: str, bound: int) -> None:
+    """Lag at consumption, versions from 0: eta and span - 1 are reached, not passed, by a slow trainer."""
+    knobs = {
+        "areal": {"max_staleness": bound},
+        "areal_strict": {"max_staleness": bound},
+        "staleflow": {"eta": bound},
+        "verl_v1_separate": {"max_span": bound + 1},
+    }
+    report = run(name, knobs[name], cost={"train_s": 30.0, "load_s": 0.1}).report
+    assert report["staleness"]["max"] == bound
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_prime_rl_cancels_at_one_more_than_max_off_policy_steps(steps: int) -> None:
+    """`max_off_policy_steps` updates since it started may train, one more is cancelled."""
+    report = run("prime_rl", {"max_off_policy_steps": steps}).report
+    assert report["staleness"]["max"] == steps
+    assert report["discarded_groups"]["stale"] > 0
+
+
+@pytest.mark.parametrize(("syncs", "every", "bound"), [(0, 1, 0), (1, 1, 1), (0, 2, 1), (1, 3, 5)])
+def test_xtuner_knobs_count_syncs(syncs: int, every: int, bound: int) -> None:
+    """(max_staleness + 1) k steps is the first age that may not train; the same for tokens."""
+    knobs = {"max_staleness": syncs, "sync_weights_interval": every}
+    report = run("xtuner", knobs, cost={"train_s": 5.0}).report
+    assert report["staleness"]["max"] == bound
+    masked = run("xtuner", {**knobs, "max_token_staleness": 0}, cost={"train_s": 5.0}).report
+    assert masked["token_staleness"]["max"] == min(bound, every - 1)
+
+
+def test_knobs_in_samples_are_samples() -> None:
+    """PipelineRL, TRL and Magistral count rollouts, this project groups: G = 4."""
+    picture = View(LoopConfig(2, 4, 100))
+    assert quota("pipeline_rl", picture, max_lag=24, max_concurrent_groups=100) == 24 / 4
+    assert quota("trl_async", picture, max_inflight_tasks=12) == 12 / 4
+    assert quota("magistral", picture, n_async=20) == 20 / 4
+    picture.ready = groups(range(3))
+    assert quota("trl_async", picture, max_inflight_tasks=12, queue_maxsize=12) == 0
+    assert quota("trl_async", picture, max_inflight_tasks=12, queue_maxsize=16) == 3
+
+
+def quota(name: str, picture: View, **parameters: object) -> float:
+    config = picture.config
+    return built(name, config.batch_size, config.group_size, **parameters).admission.quota(picture).groups
+
+
+def test_roll_alpha_is_a_number_of_batches_beyond_the_one_in_training() -> None:
+    """alpha = 0.5, B = 8: 12 groups before the first step."""
+    assert may_start("roll_flash", view(8), async_generation_ratio=0.5) == 12
+
+
+def test_rounds_hold_alpha_batches() -> None:
+    """APRIL's alpha and slime's over_sampling_batch_size count prompts, those left over included."""
+    assert may_start("april", view(8, running=3), alpha=1.5) == 12 - 3
+    assert may_start("slime_partial", view(8), over_sampling_batch_size=20) == 20
+    assert may_start("rollpacker", view(8), eta=1.25) == 10
+
+
+def test_nemo_age_is_the_lag_of_the_oldest_weights() -> None:
+    """A target step may be `max_trajectory_age_steps` after the weights it is generated with."""
+    for age in (1, 2):
+        report = run("nemo_rl", {"max_trajectory_age_steps": age}, cost={"train_s": 20.0}).report
+        assert report["staleness"]["max"] == age
+
+
+@pytest.mark.parametrize("mode", ["sync", "one_step_off"])
+def test_streamrl_is_zero_or_one_version_behind(mode: str) -> None:
+    assert run("streamrl", {"mode": mode}).report["staleness"]["max"] == (mode == "one_step_off")
+
+
+def test_adaptive_concurrency_rises_two_percent_a_version_and_falls_by_a_quarter() -> None:
+    """prime-rl's constants; 16 groups of one at first, an overload at version 10 with 40 running."""
+    assert may_start("prime_rl", view(8, version=5), lead=9) == pytest.approx(16 * 1.02**5)
+    picture = view(8, version=12, running=6)
+    picture.overload = Overload(10, 40)
+    assert may_start("prime_rl", picture, lead=9) == pytest.approx(30 * 1.02**2 - 6)
+    assert may_start("prime_rl", view(8, version=90), lead=9, max_inflight=50) == 50

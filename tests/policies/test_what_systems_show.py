@@ -4,9 +4,11 @@ from math import inf
 from typing import Any
 
 import pytest
-from small_runs import Finished, exponential, policy, simulate, small
+from small_runs import Finished, HandMadeCost, exponential, policy, simulate, small
+from systems import with_one_straggler
 
-from interfaces.actions import InFlight, Train
+from interfaces.actions import Generate, InFlight, Train
+from interfaces.events import EngineLoad
 from interfaces.policies.admission import Concurrency, CountGate
 
 
@@ -66,6 +68,12 @@ def test_a_rollout_longer_than_the_publish_interval_starves_under_restart_and_fi
         return None
 
     assert trained_at(InFlight.ABORT_RESTART) is None
+    restarting = policy(CountGate(inf), Concurrency(8), in_flight=InFlight.ABORT_RESTART)
+    report = simulate(
+        resolved, policy=restarting, lengths=lambda prompt, _: 500 if prompt == 0 else 40
+    ).report
+    assert report["starving"]["prompts"] == 1
+    assert report["starving"]["most_starts"] > 30
     kept = trained_at(InFlight.KEEP_RECOMPUTE)
     assert kept is not None
     assert kept < 10
@@ -128,10 +136,120 @@ def test_a_hard_bound_has_a_price_waiting_in_time_dropping_in_long_rollouts() ->
     soft, whole = measure("areal", max_staleness=4, max_concurrent_groups=16)
     waits, waited = measure("staleflow", eta=4)
     at_use, used = measure("trl_async", max_staleness=4, max_inflight_tasks=16)
-    early, cancelled = measure("prime_rl", max_off_policy_steps=4, oversampling_factor=2.0)
+    early, cancelled = measure("prime_rl", max_off_policy_steps=4, concurrency="fixed")
     assert waits / soft == pytest.approx(0.53, abs=0.03)
     assert at_use / soft == pytest.approx(0.66, abs=0.03)
     assert early / soft == pytest.approx(0.70, abs=0.03)
     assert waited == pytest.approx(whole, rel=0.05)
     assert used == pytest.approx(196.0, rel=0.03)
     assert cancelled == pytest.approx(182.0, rel=0.03)
+
+
+@pytest.mark.parametrize("name", ["roll_flash", "xtuner"])
+def test_drop_and_requeue_starves_a_rollout_longer_than_the_bound_and_says_so(name: str) -> None:
+    """Prompt 0 takes 13 s, a step 1 s, the bound is 1 version: each start is cancelled, the next one too."""
+    knobs = {
+        "roll_flash": {"async_generation_ratio": 1},
+        "xtuner": {"max_staleness": 1, "tail_batch_trigger_size": 1},
+    }
+    report = with_one_straggler(name, **knobs[name]).report
+    assert report["starving"]["prompts"] == 1
+    assert report["starving"]["most_starts"] >= 6
+    assert with_one_straggler("areal", max_staleness=1).report["starving"] == {"prompts": 0, "most_starts": 0}
+
+
+def test_rollpacker_packs_a_batch_of_long_prompts_after_four_short_rounds() -> None:
+    """A tail of one in ten rollouts twenty times as long: four rounds in five do not wait for it."""
+    resolved = small(
+        run={"steps": 40},
+        workload={"batch_size": 16, "group_size": 1},
+        policy={"name": "rollpacker"},
+    )
+    slow = simulate(resolved.model_copy(update={"scenario": resolved.scenario}), lengths=tail)
+    rounds = [row["step_time_s"] for row in slow.report["per_step"]]
+    long_rounds = [number for number, seconds in enumerate(rounds) if seconds > 15.0]
+    assert long_rounds == list(range(4, 40, 5))
+    trained = [rollout for train in slow.trace.actions(Train) for rollout in train.groups]
+    assert len(trained) == len(set(trained)) == 40 * 16
+    whole = simulate(
+        small(run={"steps": 40}, workload={"batch_size": 16}, policy={"name": "verl_sync"}), lengths=tail
+    )
+    assert slow.report["sim_time_s"] < 0.6 * whole.report["sim_time_s"]
+    assert slow.report["staleness"]["max"] == 0
+
+
+def tail(prompt: int, _: int) -> int:
+    return 2000 if prompt % 10 == 3 else 100
+
+
+def test_seer_moves_chunks_without_computing_them_again() -> None:
+    """One replica gets all long rollouts of its groups; chunks spread them, at no recomputation."""
+
+    def run(name: str, **parameters: Any) -> dict[str, Any]:
+        resolved = small(
+            run={"steps": 4},
+            cluster={"rollout_gpus": 4, "trainer_gpus": 4},
+            workload={"batch_size": 8, "group_size": 4, "prompt_tokens": {"type": "constant", "value": 50.0}},
+            policy={"name": name, **parameters},
+        )
+        cost = HandMadeCost(base=lambda n: 0.01 * n, prefill_token_s=1e-5)
+        return simulate(
+            resolved, cost=cost, lengths=lambda prompt, _: 1600 if prompt % 8 == 0 else 100
+        ).report
+
+    whole, chunks = run("verl_sync"), run("seer", chunk_tokens=100)
+    assert chunks["recomputed_tokens"] == 0
+    assert chunks["step_time_s"]["mean"] < 0.4 * whole["step_time_s"]["mean"]
+    assert run("kimi_partial", token_budget=100)["recomputed_tokens"] > 0
+
+
+def test_kimi_trains_the_last_segment_of_each_rollout_and_no_other_token() -> None:
+    """Budget 100: of 250 tokens the last 50 train; its sister of 80, done two iterations before, whole."""
+    resolved = small(
+        run={"steps": 12},
+        workload={"batch_size": 4, "group_size": 2},
+        policy={"name": "kimi_partial", "token_budget": 100},
+    )
+    report = simulate(resolved, lengths=lambda prompt, member: 250 if prompt % 2 and member else 80).report
+    assert report["trained_tokens"] / report["trained_rollouts"] == pytest.approx(
+        (80 + 80 + 80 + 50) / 4, rel=0.05
+    )
+    assert report["masked_tokens"] / report["trained_rollouts"] == pytest.approx(200 / 4, rel=0.1)
+
+
+def test_streamrl_gives_long_rollouts_replicas_of_their_own() -> None:
+    resolved = small(
+        run={"steps": 6},
+        cluster={"rollout_gpus": 4, "trainer_gpus": 4},
+        workload={"batch_size": 16},
+        policy={"name": "streamrl", "long_pool": 0.25, "long_tokens": 100},
+    )
+    placed = simulate(resolved, lengths=tail).trace.actions(Generate)
+    assert {action.replica for action in placed if action.resume_tokens >= 100} == {0}
+    assert {action.replica for action in placed if not action.resume_tokens} == {1, 2, 3}
+
+
+def test_prime_rl_raises_its_concurrency_until_the_kv_cache_is_full_and_then_cuts_it() -> None:
+    """4000 KV tokens hold 20 rollouts of 200 at their end; 16 start, 2 % more each step."""
+    resolved = small(
+        run={"steps": 60},
+        workload={"batch_size": 8, "response_tokens": {"type": "constant", "value": 200.0}},
+        cost={"train_s": 0.1},
+        policy={"name": "prime_rl", "max_off_policy_steps": 50},
+    )
+    finished = simulate(resolved, kv=3500)
+    loads = [event for event in finished.trace.events(EngineLoad) if event.preemptions]
+    assert loads
+    fixed = small(
+        run={"steps": 60},
+        workload={"batch_size": 8, "response_tokens": {"type": "constant", "value": 200.0}},
+        cost={"train_s": 0.1},
+        policy={
+            "name": "prime_rl",
+            "max_off_policy_steps": 50,
+            "concurrency": "fixed",
+            "oversampling_factor": 6.0,
+        },
+    )
+    assert finished.report["preemptions"] < 0.5 * simulate(fixed, kv=3500).report["preemptions"]
+    assert not simulate(fixed, kv=3500).trace.events(EngineLoad)

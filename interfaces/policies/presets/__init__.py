@@ -8,6 +8,8 @@ from interfaces.policies.presets import (
     partial,
     prime_rl,
     queues,
+    rollpacker,
+    seer,
     slime,
     streamrl,
     verl,
@@ -16,5 +18,5 @@ from interfaces.policies.presets.areal import Areal, ArealStrict, OneStepOff, Sy
 
 __all__ = [
     "Areal", "ArealStrict", "OneStepOff", "Sync", "SyncColocated", "count_gates", "in_flight_updates",
-    "laminar", "ordered", "partial", "prime_rl", "queues", "slime", "streamrl", "verl",
+    "laminar", "ordered", "partial", "prime_rl", "queues", "rollpacker", "seer", "slime", "streamrl", "verl",
 ]  # fmt: skip

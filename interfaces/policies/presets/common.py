@@ -12,6 +12,7 @@ Groups = Annotated[int, Field(ge=1)]
 Positive = Annotated[int, Field(ge=1)]
 Factor = Annotated[float, Field(ge=1)]
 Ratio = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+ShareOrNone = Annotated[float | None, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=0)]
 
 

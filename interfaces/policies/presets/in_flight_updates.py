@@ -26,8 +26,8 @@ class PipelineRl:
     rollout. Source: arXiv 2509.19128; ServiceNow/PipelineRL conf/base.yaml, conf/finetune/base.yaml.
     """
 
-    max_lag: Groups | None = None
-    """In groups here (samples there), at least a batch; None: no limit."""
+    max_lag: Positive | None = None
+    """In samples (rollouts), at least a batch of them; None: no limit."""
     max_concurrent_groups: Groups | None = None
     """Groups in flight; default: two batches."""
     parts: Positive = 4
@@ -35,9 +35,10 @@ class PipelineRl:
 
     def build(self, config: LoopConfig) -> Policy:
         """Concurrency (and lag) in front, streaming behind."""
+        samples = config.batch_size * config.group_size
         limits: list[Admission] = [Concurrency(self.max_concurrent_groups or 2 * config.batch_size)]
         if self.max_lag is not None:
-            limits.append(QueueRoom(max(self.max_lag, config.batch_size)))
+            limits.append(QueueRoom(max(self.max_lag / config.group_size, config.batch_size)))
         return Policy(
             name="pipeline_rl",
             admission=All(tuple(limits)),
@@ -45,7 +46,7 @@ class PipelineRl:
             sync=EveryStep(InFlight.KEEP_STALE),
             buffering=Streaming(ceil(config.batch_size / self.parts)),
             capacity=FixedPools(),
-            guarantees=Guarantees(None if self.max_lag is None else ceil(self.max_lag / config.batch_size)),
+            guarantees=Guarantees(None if self.max_lag is None else ceil(self.max_lag / samples)),
             in_flight=in_flight(InFlight.KEEP_STALE),
             min_outstanding_groups=config.batch_size,
         )
@@ -54,20 +55,21 @@ class PipelineRl:
 @register("magistral")
 @dataclass(frozen=True, slots=True)
 class Magistral:
-    """Magistral: `n_async` groups are always in flight, nothing waits; weights arrive in flight, KV stays.
+    """Magistral: `n_async` sequences are always in flight, nothing waits; weights arrive in flight, KV stays.
 
     No rule bounds staleness, which is about n_async / batch while generation is the bottleneck and grows
     without end when training is. Source: arXiv 2506.10910 section on infrastructure.
     """
 
-    n_async: Groups | None = None
-    """Groups in flight (sequences there); default: two batches, the largest ratio the paper trains with."""
+    n_async: Positive | None = None
+    """Sequences (rollouts) in flight; default: two batches, the largest ratio the paper trains with."""
 
     def build(self, config: LoopConfig) -> Policy:
         """A concurrency, and the first that are finished."""
+        sequences = self.n_async or 2 * config.batch_size * config.group_size
         return Policy(
             name="magistral",
-            admission=Concurrency(self.n_async or 2 * config.batch_size),
+            admission=Concurrency(max(1, sequences // config.group_size)),
             dispatch=LeastLoaded(),
             sync=EveryStep(InFlight.KEEP_STALE),
             buffering=FirstFinished(),

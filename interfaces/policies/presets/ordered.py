@@ -20,6 +20,7 @@ from interfaces.policies.presets.common import (
 )
 from interfaces.policies.protocols import Buffering, Guarantees, Policy
 from interfaces.policies.registry import register
+from interfaces.policies.rounds import TailBatch
 from interfaces.policies.sync import EveryStep
 from interfaces.view import LoopConfig
 
@@ -106,8 +107,8 @@ class Xtuner:
 
     Both knobs count weight syncs: with one every k steps a sample may train while it is younger than
     (max_staleness + 1) k steps, and a token counts in the loss while it is younger than
-    (max_token_staleness + 1) k. So 0 is on policy only for k = 1. Not modelled: expired samples wait for a
-    batch of their own (tail batch); here they go first. Source: InternLM/xtuner, tests of its producers.
+    (max_token_staleness + 1) k. So 0 is on policy only for k = 1. Expired samples wait until they fill a
+    batch of their own, the tail batch, and then go first. Source: InternLM/xtuner, tests of its producers.
     """
 
     max_staleness: Staleness = 1
@@ -115,6 +116,8 @@ class Xtuner:
     """None: all tokens count."""
     sync_weights_interval: Positive = 1
     """In training steps."""
+    tail_batch_trigger_size: Groups | None = None
+    """Expired groups that start a tail batch; default: one batch."""
     max_concurrent_groups: Groups | None = None
     """Default: two batches."""
 
@@ -123,12 +126,12 @@ class Xtuner:
         interval = self.sync_weights_interval
         bound = versions_of_syncs(self.max_staleness, interval)
         masks = self.max_token_staleness
+        groups = self.max_concurrent_groups or 2 * config.batch_size
+        trigger = self.tail_batch_trigger_size or config.batch_size
         mask = None if masks is None else versions_of_syncs(masks, interval)
         return Policy(
             name="xtuner",
-            admission=All(
-                (CountGate(bound), Concurrency(self.max_concurrent_groups or 2 * config.batch_size))
-            ),
+            admission=TailBatch(All((CountGate(bound), Concurrency(groups))), trigger),
             dispatch=GroupAffinity(),
             sync=EveryStep(InFlight.ABORT_RESUME, interval),
             buffering=BoundedAndMasked(bound, Straggler.REQUEUE, mask_staleness=mask),

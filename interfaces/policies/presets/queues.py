@@ -8,7 +8,7 @@ from interfaces.policies.buffering import OldestFirst
 from interfaces.policies.capacity import FixedPools
 from interfaces.policies.dispatch import GroupAffinity
 from interfaces.policies.order import FirstFinished
-from interfaces.policies.presets.common import Groups, Positive, Staleness, in_flight, versions_of_syncs
+from interfaces.policies.presets.common import Positive, Staleness, in_flight, versions_of_syncs
 from interfaces.policies.protocols import Guarantees, Policy
 from interfaces.policies.registry import register
 from interfaces.policies.sync import EveryStep
@@ -28,18 +28,20 @@ class TrlAsync:
     max_staleness: Staleness = 4
     """In weight updates."""
     weight_sync_steps: Positive = 1
-    max_inflight_tasks: Groups | None = None
-    """In groups here (samples there); default, as there: `max_staleness` batches, at least one."""
-    queue_maxsize: Groups = 1024
-    """In groups; the worker waits when they are reached."""
+    max_inflight_tasks: Positive | None = None
+    """In samples (rollouts); default, as there: `max_staleness` batches, at least one."""
+    queue_maxsize: Positive = 1024
+    """In samples, at least a batch of them; the worker waits when they are reached."""
 
     def build(self, config: LoopConfig) -> Policy:
         """Concurrency in front, a queue with a sweep behind."""
-        tasks = self.max_inflight_tasks or max(1, self.max_staleness) * config.batch_size
+        size, group = config.batch_size, config.group_size
+        tasks = self.max_inflight_tasks or max(1, self.max_staleness) * size * group
+        room = max(size, self.queue_maxsize // group)
         bound = versions_of_syncs(self.max_staleness, self.weight_sync_steps)
         return Policy(
             name="trl_async",
-            admission=All((Concurrency(tasks), ReadyRoom(self.queue_maxsize))),
+            admission=All((Concurrency(max(1, tasks // group)), ReadyRoom(room))),
             dispatch=GroupAffinity(),
             sync=EveryStep(InFlight.KEEP_STALE, self.weight_sync_steps),
             buffering=FirstFinished(bound),

@@ -4,14 +4,15 @@ from dataclasses import dataclass
 from math import ceil
 
 from interfaces.actions import InFlight
-from interfaces.policies.admission import Round
+from interfaces.policies.admission import Concurrency, Round
 from interfaces.policies.buffering import Bounded, OldestFirst, Straggler
 from interfaces.policies.capacity import FixedPools
-from interfaces.policies.dispatch import InRounds
-from interfaces.policies.presets.common import Factor, Groups, in_flight
+from interfaces.policies.dispatch import GroupAffinity, InRounds
+from interfaces.policies.order import FirstFinished
+from interfaces.policies.presets.common import Factor, Groups, Positive, in_flight
 from interfaces.policies.protocols import Buffering, Guarantees, Policy
 from interfaces.policies.registry import register
-from interfaces.policies.sync import StopAtBatch
+from interfaces.policies.sync import EveryStep, StopAtBatch
 from interfaces.view import LoopConfig
 
 
@@ -36,6 +37,34 @@ class SlimePartial:
         """Rounds of so many groups."""
         groups = self.over_sampling_batch_size or 2 * config.batch_size
         return _rounds("slime_partial", groups, self.partial_rollout, self.colocate, config)
+
+
+@register("slime_fully_async")
+@dataclass(frozen=True, slots=True)
+class SlimeFullyAsync:
+    """slime's fully asynchronous example: a worker keeps a batch of groups in flight while training goes on.
+
+    The trainer takes the first batch that is finished. Staleness is neither bounded nor counted: what a long
+    rollout comes to is the number of steps it took. Work in flight is aborted at an update and resumed, an
+    assumption. Source: THUDM/slime, examples/fully_async.
+    """
+
+    update_weights_interval: Positive = 1
+    """In training steps."""
+
+    def build(self, config: LoopConfig) -> Policy:
+        """A concurrency of one batch, and the first that are finished."""
+        return Policy(
+            name="slime_fully_async",
+            admission=Concurrency(config.batch_size),
+            dispatch=GroupAffinity(),
+            sync=EveryStep(InFlight.ABORT_RESUME, self.update_weights_interval),
+            buffering=FirstFinished(),
+            capacity=FixedPools(),
+            guarantees=Guarantees(),
+            in_flight=in_flight(InFlight.ABORT_RESUME),
+            min_outstanding_groups=config.batch_size,
+        )
 
 
 @register("april")

@@ -7,8 +7,8 @@ from typing import Literal
 from interfaces.actions import InFlight
 from interfaces.policies.admission import All, BatchBarrier, CountGate
 from interfaces.policies.capacity import FixedPools
-from interfaces.policies.dispatch import GroupAffinity
-from interfaces.policies.presets.common import Positive, in_flight
+from interfaces.policies.dispatch import GroupAffinity, LengthPools
+from interfaces.policies.presets.common import Positive, ShareOrNone, in_flight
 from interfaces.policies.protocols import Guarantees, Policy
 from interfaces.policies.registry import register
 from interfaces.policies.streaming import Streaming
@@ -21,21 +21,28 @@ from interfaces.view import LoopConfig
 class StreamRl:
     """StreamRL's two schedules: synchronous with streamed samples, and one step off.
 
-    Not modelled: the ranker that predicts long prompts and gives them a pool of their own (a policy here sees
-    no length before the end). Source: arXiv 2504.15930.
+    Its ranker predicts long prompts and gives them replicas of their own. A policy here sees no length before
+    the end, so `long_pool` moves a rollout there when it has shown to be long, and its KV is computed again.
+    Source: arXiv 2504.15930.
     """
 
     mode: Literal["sync", "one_step_off"] = "one_step_off"
     parts: Positive = 4
     """Micro-batches of a step that the trainer takes one by one."""
 
+    long_pool: ShareOrNone = None
+    """Share of the replicas that only long rollouts use; None: none."""
+    long_tokens: Positive = 4096
+    """Response tokens from which a rollout is long."""
+
     def build(self, config: LoopConfig) -> Policy:
         """`sync` or `verl_one_step_off` with a streaming trainer."""
         ahead = 0 if self.mode == "sync" else 1
+        pools = None if self.long_pool is None else LengthPools(None, self.long_pool, self.long_tokens)
         return Policy(
             name="streamrl",
             admission=All((BatchBarrier(), CountGate(ahead))),
-            dispatch=GroupAffinity(),
+            dispatch=pools or GroupAffinity(),
             sync=EveryStep(InFlight.DRAIN),
             buffering=Streaming(ceil(config.batch_size / self.parts)),
             capacity=FixedPools(),
