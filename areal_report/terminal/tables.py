@@ -146,12 +146,12 @@ def zoo_table(systems: Sequence[tuple[str, dict[str, Any] | str]], front: Collec
     """One row a system, in the order given; `*` marks the Pareto front of throughput and mean staleness."""
     table = grid(
         "system", "", "step time", "tokens/s", "stale mean", "p95", "max", "token mean", "recomputed",
-        "dropped", "length", "rollout idle", "trainer idle", no_wrap=True,
+        "dropped", "length", "buffer", "rollout idle", "trainer idle", no_wrap=True,
     )  # fmt: skip
     for name, report in systems:
         if isinstance(report, str):
             state = "interrupted" if report == INTERRUPTED else "[red]failed[/]"
-            table.add_row(name, "", state, *[MISSING] * 10)
+            table.add_row(name, "", state, *[MISSING] * 11)
             continue
         stale, generated, length = report["staleness"], report["generated_tokens"], report["mean_length"]
         bias = length["trained"] / length["admitted"] if length["trained"] and length["admitted"] else None
@@ -161,7 +161,7 @@ def zoo_table(systems: Sequence[tuple[str, dict[str, Any] | str]], front: Collec
             plain(stale["max"]), plain(report["token_staleness"]["mean"]),
             share(report["recomputed_tokens"] / generated if generated else None),
             share(report["dropped_tokens"] / generated if generated else None), ratio(bias),
-            _idle(report["idle_by_cause"]["rollout"]), _idle(report["idle_by_cause"]["trainer"]),
+            plain(report["buffer"]["max_rollouts"]), _idle(report["idle_by_cause"]["rollout"]), _idle(report["idle_by_cause"]["trainer"]),
         )  # fmt: skip
     return table
 

@@ -1,9 +1,11 @@
 """Admission that sets prompts aside which did not finish, or that follows the use of the KV cache."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 
-from interfaces.policies.protocols import Admission, Quota
+from interfaces.policies.buffering import OldestFirst
+from interfaces.policies.protocols import Admission, Expiry, Quota
 from interfaces.view import View
 
 
@@ -26,6 +28,17 @@ class ShortAndLongRounds:
         if long or (len(view.requeued) >= size and not view.untaken):
             return Quota(size - view.untaken, "round")
         return Quota(ceil(self.over_provision * size) - view.untaken, "round", new_first=True)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAlone(OldestFirst):
+    """What a batch leaves over never trains with these tokens: its prompts are generated again, later."""
+
+    def expired(self, view: View) -> Iterable[Expiry]:
+        """All that is not in the batch, once there is one."""
+        if not view.training:
+            return ()
+        return [Expiry(g, "left_over", requeue=True) for g in (*view.running.values(), *view.ready.values())]
 
 
 @dataclass(frozen=True, slots=True)

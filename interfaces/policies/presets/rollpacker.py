@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from math import ceil
 
 from interfaces.actions import InFlight
-from interfaces.policies.buffering import Bounded, Straggler
 from interfaces.policies.capacity import FixedPools
 from interfaces.policies.dispatch import InRounds
 from interfaces.policies.presets.common import Factor, in_flight
 from interfaces.policies.protocols import Guarantees, Policy
 from interfaces.policies.registry import register
-from interfaces.policies.rounds import ShortAndLongRounds
+from interfaces.policies.rounds import BatchAlone, ShortAndLongRounds
 from interfaces.policies.sync import StopAtBatch
 from interfaces.view import LoopConfig
 
@@ -40,7 +39,7 @@ class RollPacker:
             admission=ShortAndLongRounds(self.eta),
             dispatch=InRounds(),
             sync=StopAtBatch(InFlight.DRAIN, at_batch=InFlight.ABORT_RESUME),
-            buffering=Bounded(0, Straggler.REQUEUE),
+            buffering=BatchAlone(),
             capacity=FixedPools(
                 colocated=self.colocate, redundancy=ceil(self.eta * config.group_size) - config.group_size
             ),
