@@ -161,7 +161,8 @@ def zoo_table(systems: Sequence[tuple[str, dict[str, Any] | str]], front: Collec
             plain(stale["max"]), plain(report["token_staleness"]["mean"]),
             share(report["recomputed_tokens"] / generated if generated else None),
             share(report["dropped_tokens"] / generated if generated else None), ratio(bias),
-            plain(report["buffer"]["max_rollouts"]), _idle(report["idle_by_cause"]["rollout"]), _idle(report["idle_by_cause"]["trainer"]),
+            str(report["buffer"]["max_rollouts"]), _idle(report["idle_by_cause"]["rollout"]),
+            _idle(report["idle_by_cause"]["trainer"]),
         )  # fmt: skip
     return table
 
