@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +20,8 @@ ERRORS: dict[str, type[TestbedError]] = {
 """Errors of the process that are raised here as they are; all others as `TestbedError`."""
 CLOSE_S = 5.0
 """How long a process that was asked to end may take before it is killed."""
-KEPT_LINES = 30
+KEPT_BYTES = 4096
+"""Of stderr, for the message about its end."""
 
 
 def cores_of(real: Real) -> tuple[int, ...]:
@@ -41,7 +41,7 @@ class Channel:
         self._deadline_s = settings.scenario.real.deadline_s
         self._process: asyncio.subprocess.Process | None = None
         self._stderr: asyncio.Task[None] | None = None
-        self._said: deque[str] = deque(maxlen=KEPT_LINES)
+        self._said = b""
 
     @property
     def pid(self) -> int | None:
@@ -91,6 +91,9 @@ class Channel:
                 "was killed; raise real.deadline_s if a step may take longer, or resume from a checkpoint"
             ) from None
         except (ConnectionError, asyncio.IncompleteReadError):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), CLOSE_S)
+            self._kill()
             raise await self.died(kind) from None
 
     async def died(self, during: str = "idle") -> TrainerDied:
@@ -100,7 +103,8 @@ class Channel:
         if self._stderr is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._stderr), 1.0)
-        last = f"; its last words:\n{chr(10).join(self._said)}" if self._said else ""
+        said = self._said.decode(errors="replace").strip()
+        last = f"; its last words:\n{said}" if said else ""
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
         return TrainerDied(
             f"trainer process {process.pid} {how} ({during}); resume from the last checkpoint{last}"
@@ -140,8 +144,8 @@ class Channel:
         return decode(await reader.readexactly(size))
 
     async def _listen(self) -> None:
-        """Keep the last lines that the process writes to stderr."""
+        """Keep the end of what the process writes to stderr."""
         reader = self._running().stderr
         assert reader is not None
-        while line := await reader.readline():
-            self._said.append(line.decode(errors="replace").rstrip())
+        while said := await reader.read(KEPT_BYTES):
+            self._said = (self._said + said)[-KEPT_BYTES:]

@@ -183,6 +183,25 @@ def test_hanging_process_is_killed_at_its_deadline(tmp_path):
     asyncio.run(run())
 
 
+def test_last_words_of_a_crash_are_kept_however_long(tmp_path, monkeypatch):
+    # more than the pipe of stderr holds, in one line: nobody may block, the end is what counts
+    script = tmp_path / "areal_real" / "trainer" / "child.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("import sys\nsys.stderr.write('x' * 1_000_000 + ' the end')\nsys.exit(7)\n")
+    for folder in (script.parent, script.parents[1]):
+        (folder / "__init__.py").write_text("")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.chdir(tmp_path)
+
+    async def run():
+        broken = Run(tmp_path)
+        with pytest.raises(TrainerDied, match=r"ended with status 7 \(open\)(.|\n)*x the end"):
+            await broken.process.start()
+        await broken.process.close()
+
+    asyncio.run(run())
+
+
 def test_trainer_goes_with_its_parent():
     # the parent is killed: nobody closes the process, and it must not stay
     parent = subprocess.Popen(
