@@ -48,6 +48,11 @@ def render(runs: Sequence[Run], sweeps: Sequence[Sweep]) -> str:
     return _assembled(title, sub, "\n".join(sections), charts)
 
 
+def charts_page(title: str, sub: str, charts: Sequence[Chart]) -> str:
+    """The HTML of these charts alone."""
+    return _assembled(title, sub, "\n".join(map(_section, charts)), charts)
+
+
 def run_charts_of(runs: Sequence[Run]) -> list[Chart]:
     """All that these runs have the data for."""
     made = [

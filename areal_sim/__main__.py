@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from areal_sim.commands.calibrate import calibrate
 from areal_sim.commands.check import check
 from areal_sim.commands.compare import compare
 from areal_sim.commands.report import report
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (run, compare, sweep, zoo, report, trace, check, scenarios):
+for command in (run, compare, sweep, zoo, report, trace, check, calibrate, scenarios):
     app.command()(command)
 
 

@@ -19,7 +19,7 @@ class DecodeBatch:
     __slots__ = (
         "_base", "_due_context_steps", "_finishes", "_joined", "_log_clock", "_log_version",
         "_per_context_token", "_planned_from", "_prompts", "clock", "context", "context_token_steps",
-        "due_at", "due_clock", "generated_tokens", "kv", "kv_capacity",
+        "due_at", "due_clock", "generated_tokens", "kv", "kv_capacity", "largest", "largest_context",
         "prefix_caching", "running", "slowdown", "time",
     )  # fmt: skip
 
@@ -51,6 +51,8 @@ class DecodeBatch:
         self.generated_tokens = 0
         self.context_token_steps = 0.0
         """Sum over all steps of the context tokens read."""
+        self.largest = self.largest_context = 0
+        """Most sequences and context tokens so far; both only fall when a sequence leaves."""
         self._prompts: dict[int, int] = {}
         """Running sequences by prompt."""
         self._finishes: list[tuple[int, int, Sequence]] = []
@@ -154,6 +156,10 @@ class DecodeBatch:
 
     def leave(self, sequence: Sequence) -> None:
         """Stop decoding a sequence; its tokens so far become segments."""
+        if self.context > self.largest_context:  # noqa: PLR1730 - a call a rollout less
+            self.largest_context = self.context
+        if len(self.running) > self.largest:  # noqa: PLR1730
+            self.largest = len(self.running)
         del self.running[sequence.rollout]
         sequence.finish_clock = -1
         tokens = self.clock - sequence.start_clock

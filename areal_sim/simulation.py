@@ -9,7 +9,7 @@ from typing import Any
 import simpy
 
 from areal_sim.buffer import SizeBuffer
-from areal_sim.cost import build_cost
+from areal_sim.cost import CostModel, build_cost, outside_calibration
 from areal_sim.cost.floor import Totals
 from areal_sim.faults import inject
 from areal_sim.replica import Replica
@@ -47,6 +47,9 @@ class Simulation:
         resolved: Resolved,
         writer: TraceWriter | None = None,
         on_step: Callable[[int, float], None] | None = None,
+        *,
+        cost: CostModel | None = None,
+        workload: Workload | None = None,
     ) -> None:
         """Prepare a run.
 
@@ -54,6 +57,8 @@ class Simulation:
             resolved: the scenario, hardware and model.
             writer: takes the full trace; None: only the report is kept.
             on_step: called with the number of finished steps and the simulated seconds.
+            cost: replaces the cost model of the scenario.
+            workload: replaces the workload of the scenario.
 
         Raises:
             ScenarioError: the policy or the workload cannot be built.
@@ -62,8 +67,9 @@ class Simulation:
         self.resolved = resolved
         self.env = simpy.Environment()
         self.loop = build_loop(resolved, CAPABILITIES)
-        self.cost = build_cost(resolved)
-        self.workload = Workload(scenario, resolved.where, self.loop.policy.capacity.redundancy)
+        self.cost = cost or build_cost(resolved)
+        redundancy = self.loop.policy.capacity.redundancy
+        self.workload = workload or Workload(scenario, resolved.where, redundancy)
         self.builder = ReportBuilder(scenario.run.warmup_steps)
         self.interrupted = False
         """Set it (from a signal handler) to stop between two events."""
@@ -243,6 +249,9 @@ class Simulation:
         report["wall_s"] = wall_s
         report["policy"] = self.loop.policy.name
         report["cost_model"] = self.cost.provenance
+        largest = max(replica.batch.largest for replica in self.replicas)
+        context = max(replica.batch.largest_context for replica in self.replicas)
+        report["outside_calibration"] = outside_calibration(self.cost, largest, context)
         return report
 
     def _floor(self) -> dict[str, float | str] | None:

@@ -30,6 +30,7 @@ def compare(  # noqa: PLR0917
 
     [bold]areal-sim compare a.toml b.toml --set run.steps=40 --out runs/a_b[/]
     """
+    from areal_report.terminal.caveats import warn_outside
     from areal_sim.commands.recording import traced
     from areal_sim.commands.simulate import attempt_all
     from areal_sim.commands.simulate import validate as check
@@ -47,6 +48,7 @@ def compare(  # noqa: PLR0917
         outcomes = attempt_all(points, jobs, "scenarios", files)
         reports = _reports(outcomes)
         _show(scenarios, reports, as_json)
+        warn_outside(reports)
         for place, point, report in zip(places, points, reports, strict=False):
             _write(place, point, report)
     finally:

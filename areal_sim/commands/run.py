@@ -29,6 +29,7 @@ def run(  # noqa: PLR0917
     [bold]areal-sim run my.toml --set policy.max_staleness=8 --out runs/a[/]
     """
     from areal_report.run_directory import RunDirectory
+    from areal_report.terminal.caveats import warn_outside
     from areal_sim.commands.report import write_page
     from areal_sim.commands.simulate import INTERRUPTED
     from interfaces.run_files import PAGE
@@ -40,6 +41,7 @@ def run(  # noqa: PLR0917
     directory = RunDirectory(out) if out is not None else None
     report = _simulate(resolved, directory, trace)
     _show(report, resolved, directory, as_json)
+    warn_outside([report])
     if out is not None:
         write_page([out], out / PAGE)
     if report["partial"] and report["ended"] is None:

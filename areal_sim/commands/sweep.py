@@ -49,6 +49,7 @@ def sweep(  # noqa: PLR0917
 
     [bold]areal-sim sweep my.toml --over engine.max_num_seqs=128,256 --over run.seed=0,1,2 --csv a.csv[/]
     """
+    from areal_report.terminal.caveats import warn_outside
     from areal_sim.commands.grid import axis, points
     from areal_sim.commands.simulate import attempt_all
 
@@ -60,6 +61,7 @@ def sweep(  # noqa: PLR0917
     result = Sweep(keys, values, outcomes)
     _write(result, out, csv)
     _show(result, as_json)
+    warn_outside(outcome.report for outcome in outcomes if outcome is not None)
     raise typer.Exit(_exit_code(outcomes))
 
 

@@ -1,0 +1,1 @@
+"""Fits cost models to measured times: profiles, traces of runs, tables."""
