@@ -41,17 +41,18 @@ class Meter:
         self._max_num_seqs = max_num_seqs
         self._span = span
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._state = "down"
+        self._state = "idle"
         """"idle", "busy", "load" or "down"."""
-        self._detail = ""
-        self._cause = "starting"
+        self._cause = self._detail = "starting"
         self._since = self._span_from = now()
         self._span_kind = ""
         self._decode_step_s: float | None = None
         self._generated = self._prefilled = self._recomputed = self._steps = self._preemptions = 0
         self._context_token_steps = self._kv_blocked_s = 0.0
+        self._sequences = 0
+        """Submitted and not ended."""
         self._context = 0
-        """Tokens of all sequences submitted and not ended."""
+        """Their tokens."""
         self._resumed = 0
         """Tokens of resumed sequences that are still to be prefilled again."""
         self._forced = 0
@@ -60,6 +61,7 @@ class Meter:
 
     def submitted(self, context_tokens: int, *, resumed: bool) -> None:
         """A sequence was given to the engine."""
+        self._sequences += 1
         self._context += context_tokens
         self._resumed += context_tokens if resumed else 0
         if self._state == "idle":
@@ -67,7 +69,11 @@ class Meter:
 
     def ended(self, context_tokens: int) -> None:
         """A sequence of so many tokens, response included, left the engine."""
+        self._sequences = max(0, self._sequences - 1)
         self._context = max(0, self._context - context_tokens)
+        if self._state == "busy" and not self._sequences:
+            self._resumed = 0
+            self._enter("idle", self._cause)
 
     def step(self, step: Step) -> None:
         """The engine finished a step."""
@@ -93,9 +99,6 @@ class Meter:
         kind = "decode" if 2 * decode_s >= elapsed else "recompute" if share >= 0.5 else "prefill"
         self._mark(kind, self._since)
         self._since = now
-        if not step.running and not step.waiting:
-            self._resumed = 0
-            self._enter("idle", self._cause)
 
     def _decode_share(self, step: Step, elapsed: float, prefill_tokens: int) -> float:
         if not prefill_tokens:
@@ -125,13 +128,14 @@ class Meter:
         self._forced += self._running if recompute else 0
         self._enter("load", f"version {version}")
 
-    def serving(self, *, busy: bool) -> None:
+    def serving(self) -> None:
         """The engine runs, with or without sequences."""
+        busy = self._sequences > 0
         self._enter("busy" if busy else "idle", "" if busy else self._cause)
 
     def down(self) -> None:
         """The engine is gone, and what it had with it."""
-        self._context = self._resumed = self._forced = self._running = 0
+        self._sequences = self._context = self._resumed = self._forced = self._running = 0
         self._decode_step_s = None
         self._enter("down", "")
 
@@ -155,10 +159,6 @@ class Meter:
             seconds, self._generated, self._prefilled, self._recomputed, self._steps,
             self._context_token_steps, self._kv_blocked_s, self._preemptions,
         )  # fmt: skip
-
-    def close(self) -> None:
-        """Hand over the last span."""
-        self._enter(self._state, self._detail)
 
     def _accrue(self) -> None:
         now = self._now()

@@ -108,7 +108,7 @@ class VllmReplica:
                 self.id, f"did not take version {version} ({error})", "look at its messages"
             ) from error
         self._engine, self.version, self._weights = engine, version, weights
-        self._meter.serving(busy=self.busy)
+        self._meter.serving()
         self._roster.open(engine)
         self._background.spawn(self._watch(engine))
 
@@ -189,7 +189,7 @@ class VllmReplica:
             self._load_failed(engine, action.version, error)
         else:
             self._failed_loads.clear()
-            self._meter.serving(busy=self.busy)
+            self._meter.serving()
             self._roster.open(engine)
             self._tell(WeightsLoaded(self._clock.now(), self.id, action.version))
 
