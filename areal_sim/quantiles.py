@@ -9,9 +9,17 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr
+from scipy.special import gammainccinv, gammaincinv, log_ndtr, ndtr
 
-from interfaces.distributions import Constant, Distribution, Empirical, Exponential, LogNormal
+from interfaces.distributions import (
+    Constant,
+    Distribution,
+    Empirical,
+    Exponential,
+    Gamma,
+    LogNormal,
+    Mixture,
+)
 from interfaces.errors import ScenarioError
 
 Floats = NDArray[np.float64]
@@ -33,9 +41,40 @@ def quantile(distribution: Distribution, where: str, key: str) -> Quantile:
             return lambda z: np.exp(mu + sigma * z)
         case Exponential(mean=mean):
             return lambda z: -mean * log_ndtr(-z)
+        case Gamma(mean=mean, shape=shape):
+            return lambda z: _gamma(z, mean, shape)
+        case Mixture():
+            return lambda z: _mixture(z, distribution)
         case Empirical():
             values = np.sort(read_column(distribution, where, key))
             return lambda z: values[np.minimum((ndtr(z) * len(values)).astype(np.int64), len(values) - 1)]
+
+
+def _gamma(z: Floats, mean: float, shape: float) -> Floats:
+    """Each half from its own tail, so that neither loses digits."""
+    low, high = gammaincinv(shape, ndtr(z)), gammainccinv(shape, ndtr(-z))
+    return np.asarray(np.where(z < 0, low, high) * (mean / shape))
+
+
+def _mixture(z: Floats, law: Mixture) -> Floats:
+    """Bisection of `sum of w Phi((ln x - mu) / sigma) = Phi(z)` over ln x, in the nearer tail.
+
+    The answer lies between the parts' own quantiles at z; 60 halvings leave nothing of that interval.
+    """
+    weights = np.array([part.weight for part in law.parts])
+    weights = weights / weights.sum()
+    mu = np.log([part.median for part in law.parts])
+    sigma = np.array([part.sigma for part in law.parts])
+    own = mu + sigma * z[..., None]
+    low, high = own.min(axis=-1), own.max(axis=-1)
+    side = np.where(z < 0, 1.0, -1.0)
+    target = ndtr(-np.abs(z))
+    for _ in range(60):
+        middle = (low + high) / 2
+        tail = (weights * ndtr(side[..., None] * (middle[..., None] - mu) / sigma)).sum(axis=-1)
+        right = np.where(side > 0, tail < target, tail > target)
+        low, high = np.where(right, middle, low), np.where(right, high, middle)
+    return np.asarray(np.exp((low + high) / 2))
 
 
 def capped(values: Floats, distribution: Distribution) -> Floats:

@@ -70,8 +70,9 @@ def _spell(annotation: ast.expr) -> str:  # noqa: PLR0911
             return ", ".join(f"`{ast.literal_eval(item)!r}`".replace("'", '"') for item in items)
         case ast.Subscript(ast.Name("Annotated"), ast.Tuple([base, ast.Call(_, _, bounds)])):
             signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
-            limits = " and ".join(f"{signs[b.arg or '']} {ast.unparse(b.value)}" for b in bounds)
-            return f"{_spell(base)} {limits}"
+            known = [b for b in bounds if b.arg in signs]
+            limits = " and ".join(f"{signs[b.arg or '']} {ast.unparse(b.value)}" for b in known)
+            return f"{_spell(base)} {limits}".rstrip()
         case ast.Subscript(ast.Name("tuple"), ast.Tuple([item, _])):
             return f"list of {_spell(item)}"
         case ast.Name(name):
@@ -128,6 +129,7 @@ def scenario_reference() -> str:
     lines += ["## Distributions", "", "A table with a `type`; wherever a value is a *distribution*.", ""]
     for cls in get_args(get_args(distributions.Distribution)[0]):
         lines += section(cls.__name__, cls, "###")
+    lines += section("MixturePart", distributions.MixturePart, "###")
     lines += [
         "## Hardware and model files",
         "",

@@ -48,6 +48,42 @@ class Exponential(_Distribution):
         return self.max
 
 
+class Gamma(_Distribution):
+    """Gamma with the given mean and `std = mean / sqrt(shape)`; `shape` 1 is exponential."""
+
+    type: Literal["gamma"]
+    mean: PositiveFloat
+    shape: PositiveFloat
+    max: PositiveFloat | None = None
+
+    @property
+    def largest(self) -> float | None:
+        """Upper end of the support, or None when it has none."""
+        return self.max
+
+
+class MixturePart(_Distribution):
+    """One log-normal of a mixture."""
+
+    weight: PositiveFloat
+    """Its share, relative to the weights of the others."""
+    median: PositiveFloat
+    sigma: PositiveFloat
+
+
+class Mixture(_Distribution):
+    """Several log-normals, each with its share; capped at `max`. Short answers and long thoughts, say."""
+
+    type: Literal["mixture"]
+    parts: Annotated[tuple[MixturePart, ...], Field(min_length=1)]
+    max: PositiveFloat | None = None
+
+    @property
+    def largest(self) -> float | None:
+        """Upper end of the support, or None when it has none."""
+        return self.max
+
+
 class Empirical(_Distribution):
     """Quantiles of one column of a CSV or Parquet file, path relative to the scenario file."""
 
@@ -62,4 +98,6 @@ class Empirical(_Distribution):
         return self.max
 
 
-Distribution = Annotated[Constant | LogNormal | Exponential | Empirical, Field(discriminator="type")]
+Distribution = Annotated[
+    Constant | LogNormal | Exponential | Gamma | Mixture | Empirical, Field(discriminator="type")
+]

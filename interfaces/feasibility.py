@@ -7,7 +7,7 @@ would fix things: counts first, then memory.
 import math
 
 from interfaces import memory
-from interfaces.distributions import Constant, Distribution, Empirical, Exponential
+from interfaces.distributions import Constant, Distribution, Empirical, Exponential, Gamma, Mixture
 from interfaces.errors import ScenarioError
 from interfaces.hardware import Model
 from interfaces.scenario import Resolved, Scenario
@@ -64,8 +64,10 @@ def _largest(distribution: Distribution) -> float:
         return distribution.largest
     if isinstance(distribution, Constant):
         return distribution.value
-    if isinstance(distribution, Exponential):
+    if isinstance(distribution, Exponential | Gamma):
         return distribution.mean
+    if isinstance(distribution, Mixture):
+        return max(part.median for part in distribution.parts)
     return 0.0 if isinstance(distribution, Empirical) else distribution.median
 
 

@@ -42,7 +42,7 @@ _FIXED = {
     "finite_number": ("must be a finite number", "nan and inf are not allowed here, write a number"),
     "union_tag_not_found": (
         "has no type",
-        'add type = "constant", "lognormal", "exponential" or "empirical"',
+        'add type = "constant", "lognormal", "exponential", "gamma", "mixture" or "empirical"',
     ),
 }
 """pydantic error type: rule, remedy."""

@@ -239,7 +239,7 @@ def test_set_into_an_array_is_refused(scenario: Path) -> None:
             "workload.response_tokens",
             "{'type': 'lognormel'",
             "has an unknown type 'lognormel'",
-            "did you mean 'lognormal'? types: constant, empirical, exponential, lognormal",
+            "did you mean 'lognormal'? types: constant, empirical, exponential, gamma, lognormal, mixture",
         ),
         (
             "workload.response_tokens={type = 'constant'}",

@@ -1,0 +1,1 @@
+"""Length models: distributions fitted to a column of lengths, or to published summary statistics."""
