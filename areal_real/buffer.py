@@ -172,8 +172,8 @@ class SqliteBuffer:
         self.discard(action.rollouts)
         return samples
 
-    def discard(self, rollouts: Sequence[int]) -> None:
-        """Forget rollouts; unknown ids are ignored."""
+    def discard(self, rollouts: Sequence[int], running: Sequence[int] = ()) -> None:  # noqa: ARG002
+        """Forget rollouts; unknown ids are ignored, and so is what is still reported of those `running`."""
         known = [rollout for rollout in rollouts if rollout in self._rows]
         for rollout in known:
             prompt = self._rows.pop(rollout).prompt

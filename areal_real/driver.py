@@ -120,6 +120,11 @@ class Driver:
             self._failure = error
         self._wake.set()
 
+    def raise_failure(self) -> None:
+        """Raise what a component could not survive, if there is such a thing."""
+        if self._failure is not None:
+            raise self._failure
+
     def stop(self) -> None:
         """End the run as soon as what is under way allows (Ctrl-C)."""
         self.report(events.StopRequested(self.clock.now()))
@@ -139,8 +144,7 @@ class Driver:
         self._queue.appendleft(events.RunStarted(self.clock.now(), tuple(components.engines), version))
         try:
             while self.loop.ended is None:
-                if self._failure is not None:
-                    raise self._failure
+                self.raise_failure()
                 if self._queue:
                     self._take(self._queue.popleft())
                     await asyncio.sleep(0)
@@ -205,11 +209,11 @@ class Driver:
             actions.LoadWeights: lambda a: self._to_replica(a, parts.engines[a.replica].load),
             actions.Publish: parts.weight_sync.publish,
             actions.Train: parts.trainer.train,
-            actions.Discard: lambda a: parts.buffer.discard(a.rollouts),
-            actions.Dismiss: lambda a: parts.buffer.discard(a.rollouts),
+            actions.Discard: lambda a: parts.buffer.discard(a.rollouts, a.running),
+            actions.Dismiss: lambda a: parts.buffer.discard(a.rollouts, a.running),
             actions.Checkpoint: self._checkpoint,
             actions.Evaluate: parts.trainer.evaluate,
-            actions.SwitchRole: lambda a: self.report(events.RoleSwitched(self.clock.now(), a.role)),
+            actions.SwitchRole: parts.trainer.switch,
             actions.AdmissionBlocked: self._blame,
             actions.SetTimer: self._set_timer,
             actions.EndRun: lambda _: None,

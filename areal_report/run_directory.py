@@ -78,7 +78,7 @@ class RunDirectory:
                     f"{path}: is not empty and not a run directory (it holds {min(foreign)!r}); "
                     "choose another --out, nothing was changed"
                 )
-            self._lock = _Lock(path)
+            self._lock = DirectoryLock(path)
             self._discard_parts()
             self.write(REPORT, "")  # fails now rather than after the run
 
@@ -126,7 +126,7 @@ class RunDirectory:
             (self.path / part).unlink(missing_ok=True)
 
 
-class _Lock:
+class DirectoryLock:
     """Holds a directory against a second run into it, until closed or this process ends."""
 
     def __init__(self, path: Path) -> None:
@@ -141,9 +141,11 @@ class _Lock:
 
     @property
     def closed(self) -> bool:
+        """Whether others may write there again."""
         return self._handle < 0
 
     def close(self) -> None:
+        """Let others write there."""
         os.close(self._handle)
         self._handle = -1
 

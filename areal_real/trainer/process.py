@@ -130,6 +130,11 @@ class TrainerProcess:
         """Sample answers to held-out prompts; EvaluationFinished follows."""
         self._put(commands.EVALUATE, {"step": action.step}, partial(self._evaluated, action.step))
 
+    def switch(self, action: actions.SwitchRole) -> None:
+        """Take or give the shared device; RoleSwitched follows at once, since both keep their memory."""
+        if not self._failed:
+            self._report(events.RoleSwitched(self._clock.now(), action.role))
+
     async def close(self) -> None:
         """End the process, whatever it does; harmless when repeated, bounded in time."""
         self._failed = True

@@ -52,9 +52,9 @@ def _simulate(
     resolved: "Resolved", directory: "RunDirectory | None", trace: TraceKind | None
 ) -> dict[str, Any]:
     """Run it; whatever happens, the directory is left whole."""
+    from areal_report.identity import complete, identity
     from areal_report.run_directory import writing
     from areal_report.terminal.output import to_json
-    from areal_sim.commands.simulate import complete, identity
     from interfaces.errors import StallError
     from interfaces.run_files import REPORT, SCENARIO
     from interfaces.scenario_file import to_json as scenario_json

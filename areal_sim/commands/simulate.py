@@ -13,13 +13,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from areal_report.identity import complete
 from areal_report.run_directory import writing
 from areal_report.terminal.progress import Bar
 from areal_sim.commands.recording import header
 from areal_sim.simulation import Simulation
 from interfaces.errors import TestbedError
 from interfaces.scenario import Resolved
-from interfaces.setup import policy_of
 from interfaces.trace import TraceWriter
 
 INTERRUPTED = 130
@@ -41,25 +41,6 @@ def validate(resolved: Resolved) -> None:
         ScenarioError: what is wrong, and what to do.
     """
     Simulation(resolved)
-
-
-def identity(resolved: Resolved) -> dict[str, Any]:
-    """What a report is about: scenario, seed, GPUs."""
-    cluster = resolved.scenario.cluster
-    colocated = policy_of(resolved).capacity.colocated
-    return {
-        "scenario": resolved.where,
-        "seed": resolved.scenario.run.seed,
-        "gpus": cluster.rollout_gpus + (0 if colocated else cluster.trainer_gpus),
-    }
-
-
-def complete(report: dict[str, Any], resolved: Resolved) -> dict[str, Any]:
-    """A report with what it is about, and what a step costs in GPU-hours."""
-    about = identity(resolved)
-    step_s = report["step_time_s"]["mean"]
-    hours = None if step_s is None else step_s * about["gpus"] / 3600.0
-    return {**about, **report, "gpu_hours_per_step": hours}
 
 
 @contextlib.contextmanager

@@ -171,6 +171,9 @@ class FakeWorker:
     def evaluate(self, action: actions.Evaluate) -> None:
         self.orders.put_nowait(lambda at: events.EvaluationFinished(at, action.step))
 
+    def switch(self, action: actions.SwitchRole) -> None:
+        self.orders.put_nowait(lambda at: events.RoleSwitched(at, action.role))
+
     async def _run(self) -> None:
         while True:
             order = await self.orders.get()
@@ -222,7 +225,8 @@ class FakeBuffer:
     def reward(self, rollout: int, reward: float) -> None:
         self.rewards[rollout] = reward
 
-    def discard(self, rollouts: Iterable[int]) -> None:
+    def discard(self, rollouts: Iterable[int], running: Iterable[int] = ()) -> None:
+        assert set(running) <= set(rollouts)
         for rollout in rollouts:
             self.held.pop(rollout, None)
 

@@ -96,7 +96,7 @@ class Mute:
     def generate(self, action: object) -> None:
         pass
 
-    abort = load = train = publish = checkpoint = evaluate = score = generate
+    abort = load = train = publish = checkpoint = evaluate = switch = score = generate
 
 
 def test_a_component_that_fails_ends_the_run_with_its_error() -> None:
