@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from areal_real.commands.run import resume, run
 from interfaces.errors import TestbedError
 
 app = typer.Typer(
@@ -15,6 +16,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+for command in (run, resume):
+    app.command()(command)
 
 
 def main() -> None:

@@ -44,9 +44,9 @@ def title(resolved: Resolved) -> str:
     )
 
 
-def run_table(report: dict[str, Any]) -> Table:
-    """Everything a run says, one row a question."""
-    table = grid("", "predicted", "physical limit")
+def run_table(report: dict[str, Any], how: str = "predicted") -> Table:
+    """Everything a run says, one row a question; `how` heads the column of its numbers."""
+    table = grid("", how, "physical limit")
     times = report["step_time_s"]
     spread = f"{seconds(times['mean'])}  (p50 {seconds(times['p50'])}, p95 {seconds(times['p95'])})"
     table.add_row("step time", spread, f"at least {seconds(floor_step_s(report))}")
