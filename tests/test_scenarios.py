@@ -25,6 +25,7 @@ PUBLISHED_SIZES = {
     "deepseek-r1-distill-qwen-7b": (7_615_616_512, 7_070_615_552, 57_344),
     "deepseek-r1-distill-qwen-14b": (14_770_033_664, 13_991_460_864, 196_608),
     "deepseek-r1-distill-qwen-32b": (32_763_876_352, 31_985_303_552, 262_144),
+    "letter-chain-s": (302_208, 302_080, 512),  # this project's own
     "llama-2-7b": (6_738_415_616, 6_607_339_520, 524_288),
     "llama-3.1-8b": (8_030_261_248, 7_504_920_576, 131_072),
     "qwen2.5-1.5b": (1_543_714_304, 1_543_712_768, 28_672),
@@ -59,7 +60,7 @@ def response(scenario: Scenario) -> LogNormal:
 
 
 def test_the_papers_experiments_are_all_here() -> None:
-    assert shipped() == sorted(PAPER)
+    assert set(PAPER) <= set(shipped())
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -70,7 +71,7 @@ def test_scenario_loads_and_its_replicas_hold_rollouts(name: str) -> None:
     assert resolved.scenario.run.warmup_steps < resolved.scenario.run.steps
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", PAPER)
 def test_scenario_names_its_source_and_assumptions(name: str) -> None:
     text = (FOLDER / f"{name}.toml").read_text()
     assert text.startswith("# AReaL (arXiv 2505.24298), ")
@@ -87,7 +88,7 @@ def test_every_file_gives_sources(path: Path) -> None:
     assert text.endswith("\n")
 
 
-@pytest.mark.parametrize("name", available("hardware"))
+@pytest.mark.parametrize("name", [name for name in available("hardware") if name != "cpu_core"])
 def test_hardware_loads(name: str) -> None:
     hardware = load_hardware(name)
     assert hardware.gpus_per_node == 8
@@ -217,7 +218,7 @@ def fits() -> dict[str, list[dict[str, Any]]]:
 def test_decode_fits_are_complete() -> None:
     rows = fits()["fit"]
     keys = {(r["gpu"], r["backend"], r["version"], r["model"], r["tp"]) for r in rows}
-    assert len(rows) == len(keys) == 65
+    assert len(rows) == len(keys) == 66
     columns = {"gpu", "backend", "version", "model", "tp", "alpha_ms", "beta_ms_per_seq", "gamma_ms_per_ktok"}
     assert {frozenset(r) for r in rows} == {frozenset(columns | {"mape_pct", "max_ape_pct"})}
 

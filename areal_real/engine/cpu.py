@@ -7,9 +7,11 @@ one, which has imported vLLM already (2 s instead of 15 s a start).
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,13 @@ def import_for_fork(model: Path) -> None:
 def prefer_fork() -> None:
     """Fork the engine process. vLLM sets spawn while it makes its configuration, so this comes after that."""
     os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
+    _keep_signals_apart()
+
+
+@cache
+def _keep_signals_apart() -> None:
+    """A forked engine shares the pipe that wakes this process's event loop: its signals would be taken here."""
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
 
 
 def settle_engine_process(cores: tuple[int, ...]) -> None:
