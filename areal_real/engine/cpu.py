@@ -86,7 +86,7 @@ def prefer_fork() -> None:
 
 @cache
 def _keep_signals_apart() -> None:
-    """A forked engine shares the pipe that wakes this process's event loop: its signals would be taken here."""
+    """A forked engine has the pipe that wakes this process: its signals would be taken for ours."""
     os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
 
 
