@@ -5,13 +5,13 @@ It only ever reports what a real backend could report. Every event is one second
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from interfaces import actions, events
 from interfaces.actions import ABORTS, KEEPS, Action
 from interfaces.conformance.flight import Flight
 from interfaces.conformance.invariants import Monitor, Saved
+from interfaces.conformance.moves import Move, Origin
 from interfaces.events import Event
 from interfaces.rollout import PolicyVersion
 
@@ -30,6 +30,10 @@ class Adversary:
         self.version = dict.fromkeys(range(replicas), monitor.loop.view.version)
         """What each replica serves."""
         self.dead: set[int] = set()
+        self.made: list[Move] = []
+        """Moves made through `make`."""
+        self.saved: Saved | None = None
+        """The last snapshot taken."""
         self._clear()
 
     def _clear(self) -> None:
@@ -45,6 +49,18 @@ class Adversary:
         self.checkpoints: deque[int] = deque()
         self.evaluations: deque[int] = deque()
         self.timers: deque[float] = deque()
+
+    # ---- moves that are remembered --------------------------------------------------------------------
+
+    @property
+    def origin(self) -> Origin:
+        """What was done so far."""
+        return Origin(self.monitor.loop.view.config, len(self.version), tuple(self.made))
+
+    def make(self, name: str, **arguments: Any) -> None:
+        """Call one of the methods below, and remember it."""
+        self.made.append(Move(name, arguments))
+        getattr(self, name)(**arguments)
 
     # ---- the driver -----------------------------------------------------------------------------------
 
@@ -158,15 +174,6 @@ class Adversary:
         train = self.training.popleft()
         self._feed(events.TrainingFinished(self._tick(), train.step, train.last))
 
-    def complete_step(self) -> None:
-        """The oldest training is done, its version is out and loaded by all that are to load it."""
-        self.train_finishes()
-        while self.publishing and not self.ended:
-            self.published()
-        for replica in list(self.loads):
-            if replica in self.loads and not self.ended:
-                self.loaded(replica, silent=False)
-
     def published(self) -> None:
         """The oldest publish is done."""
         self._feed(events.WeightsPublished(self._tick(), self.publishing.popleft()))
@@ -234,6 +241,14 @@ class Adversary:
         """The user wants the run to end."""
         self._feed(events.StopRequested(self._tick()))
 
+    def save(self) -> None:
+        """Take a snapshot of exactly this moment."""
+        self.saved = self.monitor.save()
+
+    def fall_back(self, *, now: bool) -> None:
+        """The process is killed; it goes on from a snapshot of this moment or from the last one taken."""
+        self.kill(None if now else self.saved)
+
     def kill(self, saved: Saved | None) -> None:
         """The process dies and starts again from a snapshot, with all replicas."""
         self.monitor.kill_and_restore(saved)
@@ -243,17 +258,8 @@ class Adversary:
         self.version = dict.fromkeys(self.version, self.monitor.loop.view.version)
         self.start()
 
-    def moves(self) -> list[Callable[[], None]]:
-        """Everything but faults that could be reported next, each as a call that reports it."""
-        if self.ended:
-            return []
-        finishes = [partial(self.finish, rollout, 1, 1.0) for rollout in self.flights]
-        aborts = [partial(self.come_back, rollout) for rollout in self.aborting]
-        rewards = [partial(self.reward, rollout, 1.0) for rollout in self.rewards]
-        loads = [partial(self.loaded, replica, silent=False) for replica in self.loads]
-        return [*finishes, *aborts, *rewards, *loads, *(answer for queue, answer in self._queues() if queue)]
-
-    def _queues(self) -> tuple[tuple[deque[Any], Callable[[], None]], ...]:
+    def queues(self) -> tuple[tuple[deque[Any], Callable[[], None]], ...]:
+        """What is owed in the order asked for, and how it is answered."""
         return (
             (self.training, self.train_finishes),
             (self.publishing, self.published),
@@ -281,7 +287,7 @@ class Adversary:
         for rollout, member in list(self.rewards.items())[:1]:
             self.reward(rollout, float(member % 2))
             moved = True
-        for queue, answer in self._queues():
+        for queue, answer in self.queues():
             if queue and not self.ended:
                 answer()
                 moved = True

@@ -1,9 +1,9 @@
 """`check_policy`: does a scheduling policy keep its promises under every order of events?"""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from hypothesis import HealthCheck, Phase, settings
@@ -12,6 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from interfaces.conformance.laws import directed_checks
 from interfaces.conformance.machine import LoadTellingMachine, PolicyMachine
+from interfaces.conformance.shrink import Shrinker, size
 from interfaces.conformance.story import snippet
 from interfaces.conformance.target import Buildable, Target, target_of
 from interfaces.conformance.violation import LAWS, NAMES, InvariantViolation
@@ -35,6 +36,8 @@ PROFILES: dict[str, Profile] = {
 }
 SHORT = 9
 """Moves of the runs that are tried first."""
+LONG = 12
+"""Events of a story that is worth a second search."""
 ENVIRONMENT = "AREAL_CONFORMANCE_PROFILE"
 
 
@@ -75,10 +78,27 @@ def explore(
     """Search with Hypothesis; the (shrunk) violation, or None. Deterministic for a policy and profile."""
     runs, moves = PROFILES[profile]
     for share, length in ((2, SHORT), (1, moves)):  # a fault that shows early makes a short story
-        violation = _search(target, ignore, loop_class, runs // share, length, shrink=shrink)
+        look = partial(_search, target, ignore, loop_class, runs // share, length)
+        violation = look(shrink=False)
         if violation is not None:
-            return violation
+            if shrink and violation.origin is not None:
+                violation = _shortest(violation, look, partial(Shrinker, target, ignore, loop_class))
+            return _cleaned(violation, target, loop_class, ignore)
     return None
+
+
+def _shortest(
+    violation: InvariantViolation,
+    look: Callable[..., InvariantViolation | None],
+    shrinker: Callable[..., Shrinker],
+) -> InvariantViolation:
+    """Shortened by moves; a stubborn one is found again, first shortened by Hypothesis."""
+    best = shrinker(violation).run()
+    if len(best.history) > LONG:
+        other = look(shrink=True)
+        if other is not None and other.number == best.number and other.origin is not None:
+            best = min(best, shrinker(other).run(), key=size)
+    return best
 
 
 def _search(
@@ -109,7 +129,7 @@ def _search(
     try:
         run_state_machine_as_test(machine, settings=config)
     except InvariantViolation as violation:
-        return _cleaned(violation, target)
+        return violation
     except Flaky:
         return InvariantViolation(
             7, "the same answer to the same events", "a run that failed once did not fail again",
@@ -118,16 +138,14 @@ def _search(
     return None
 
 
-def _cleaned(violation: InvariantViolation, target: Target) -> InvariantViolation:
+def _cleaned(
+    violation: InvariantViolation, target: Target, loop_class: type[TrainingLoop], ignore: frozenset[int]
+) -> InvariantViolation:
     """Without Hypothesis's own notes; with the snippet."""
     violation.__notes__ = []
     violation.__traceback__ = None
-    if (
-        violation.config is not None
-        and not violation.excerpt
-        and all(step.state is None for step in violation.history)
-    ):
-        violation.snippet = snippet(violation, target, violation.config)
+    if violation.config is not None and not violation.excerpt:
+        violation.snippet = snippet(violation, target, violation.config, loop_class, ignore)
     return violation
 
 

@@ -1,6 +1,6 @@
 """Hypothesis drives the real core with an adversary: any order of events that a backend could report."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from hypothesis import strategies as st
@@ -8,9 +8,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from interfaces.actions import Action
 from interfaces.conformance.adversary import Adversary
-from interfaces.conformance.invariants import Monitor, Saved
+from interfaces.conformance.invariants import Monitor
 from interfaces.conformance.strategies import loop_configs
 from interfaces.conformance.target import Target
+from interfaces.conformance.violation import InvariantViolation
 from interfaces.events import Event
 from interfaces.loop import TrainingLoop
 
@@ -41,10 +42,21 @@ class PolicyMachine(RuleBasedStateMachine):
         self.policy = self.target.policy(config)
         monitor = Monitor(self.loop_class(self.policy, config), ignore=self.ignore)
         self.backend = Adversary(monitor, replicas)
-        self.saved: Saved | None = None
         self.deaths = self.kills = 0
         self.started = True
-        self.backend.start()
+        self.remembering(self.backend.start)
+
+    def make(self, move: str, **arguments: Any) -> None:
+        """Make a move of the backend; a violation remembers how it came about."""
+        self.remembering(lambda: self.backend.make(move, **arguments))
+
+    def remembering(self, call: Callable[[], None]) -> None:
+        """A violation remembers the moves before it."""
+        try:
+            call()
+        except InvariantViolation as violation:
+            violation.origin = self.backend.origin
+            raise
 
     # ---- rollouts -------------------------------------------------------------------------------------
 
@@ -52,37 +64,37 @@ class PolicyMachine(RuleBasedStateMachine):
     @rule(index=INDEX, tokens=TOKENS, reward=REWARD)
     def rollout_finishes(self, index: int, tokens: int, reward: float | None) -> None:
         """Any running rollout ends, whatever was asked of it meanwhile."""
-        self.backend.finish(_pick(self.backend.flights, index), tokens, reward)
+        self.make("finish", rollout=_pick(self.backend.flights, index), tokens=tokens, reward=reward)
 
     @precondition(lambda self: self.live and len(self.backend.flights) > 1)
     @rule(index=INDEX, reward=REWARD)
     def newest_finishes(self, index: int, reward: float | None) -> None:
         """One of the newest overtakes the others."""
-        self.backend.finish(_pick(self.backend.flights, -1 - index % 2), 1, reward)
+        self.make("finish", rollout=_pick(self.backend.flights, -1 - index % 2), tokens=1, reward=reward)
 
     @precondition(lambda self: self.live and self.backend.aborting)
     @rule(index=INDEX)
     def abort_is_answered(self, index: int) -> None:
         """A rollout that was to be aborted comes back."""
-        self.backend.come_back(_pick(self.backend.aborting, index))
+        self.make("come_back", rollout=_pick(self.backend.aborting, index))
 
     @precondition(lambda self: self.faulty and self.backend.flights)
     @rule(index=INDEX)
     def rollout_fails(self, index: int) -> None:
         """Any running rollout is lost."""
-        self.backend.fail(_pick(self.backend.flights, index))
+        self.make("fail", rollout=_pick(self.backend.flights, index))
 
     @precondition(lambda self: self.live and self.backend.rewards)
     @rule(index=INDEX, value=st.sampled_from((1.0, 0.0)))
     def reward_arrives(self, index: int, value: float) -> None:
         """Any reward that is due."""
-        self.backend.reward(_pick(self.backend.rewards, index), value)
+        self.make("reward", rollout=_pick(self.backend.rewards, index), value=value)
 
     @precondition(lambda self: self.faulty and self.backend.rewards)
     @rule(index=INDEX)
     def reward_fails(self, index: int) -> None:
         """A reward function crashes."""
-        self.backend.reward_fails(_pick(self.backend.rewards, index))
+        self.make("reward_fails", rollout=_pick(self.backend.rewards, index))
 
     # ---- training and weights -------------------------------------------------------------------------
 
@@ -90,46 +102,51 @@ class PolicyMachine(RuleBasedStateMachine):
     @rule()
     def training_finishes(self) -> None:
         """The trainer is done."""
-        self.backend.train_finishes()
+        self.make("train_finishes")
 
     @precondition(lambda self: self.live and self.backend.training)
     @rule()
     def step_completes(self) -> None:
         """The trainer is done, its version is out and loaded everywhere, before anything else happens."""
-        self.backend.complete_step()
+        self.make("train_finishes")
+        while self.backend.publishing and not self.backend.ended:
+            self.make("published")
+        for replica in list(self.backend.loads):
+            if replica in self.backend.loads and not self.backend.ended:
+                self.make("loaded", replica=replica, silent=False)
 
     @precondition(lambda self: self.live and self.backend.publishing)
     @rule()
     def publish_finishes(self) -> None:
         """A version is out."""
-        self.backend.published()
+        self.make("published")
 
     @precondition(lambda self: self.live and self.backend.loads)
     @rule(index=INDEX, silent=st.booleans())
     def load_finishes(self, index: int, silent: bool) -> None:
         """Any replica that loads is done."""
-        self.backend.loaded(_pick(self.backend.loads, index), silent=silent)
+        self.make("loaded", replica=_pick(self.backend.loads, index), silent=silent)
 
     @precondition(lambda self: self.live and self.backend.switching)
     @rule()
     def role_switched(self) -> None:
         """The GPUs have changed their role."""
-        self.backend.switched()
+        self.make("switched")
 
     @precondition(lambda self: self.live and (self.backend.checkpoints or self.backend.evaluations))
     @rule()
     def phase_finishes(self) -> None:
         """A checkpoint or an evaluation is done."""
         if self.backend.checkpoints:
-            self.backend.checkpointed()
+            self.make("checkpointed")
         else:
-            self.backend.evaluated()
+            self.make("evaluated")
 
     @precondition(lambda self: self.live and self.backend.timers)
     @rule()
     def timer_fires(self) -> None:
         """A time that the policy asked for has come."""
-        self.backend.timer()
+        self.make("timer")
 
     # ---- faults ---------------------------------------------------------------------------------------
 
@@ -140,32 +157,32 @@ class PolicyMachine(RuleBasedStateMachine):
     def replica_dies(self, index: int, save: bool) -> None:
         """A living replica dies."""
         self.deaths += 1
-        self.backend.die(_pick(self.backend.alive, index), save=save)
+        self.make("die", replica=_pick(self.backend.alive, index), save=save)
 
     @precondition(lambda self: self.live and self.backend.dead)
     @rule(index=INDEX, newest=st.booleans())
     def replica_returns(self, index: int, newest: bool) -> None:
         """A dead replica comes back."""
-        self.backend.revive(_pick(self.backend.dead, index), newest=newest)
+        self.make("revive", replica=_pick(self.backend.dead, index), newest=newest)
 
     @precondition(lambda self: self.faulty)
     @rule()
     def snapshot_is_taken(self) -> None:
         """A checkpoint of exactly this moment."""
-        self.saved = self.backend.monitor.save()
+        self.make("save")
 
     @precondition(lambda self: self.faulty and self.kills < 2)
     @rule(now=st.booleans())
     def process_is_killed(self, now: bool) -> None:
         """Everything is lost but a snapshot: of this moment, or the last one taken."""
         self.kills += 1
-        self.backend.kill(None if now else self.saved)
+        self.make("fall_back", now=now)
 
     @precondition(lambda self: self.faulty and self.backend.monitor.loop.view.steps_finished > 1)
     @rule()
     def user_stops(self) -> None:
         """Ctrl-C."""
-        self.backend.stop()
+        self.make("stop")
 
     @precondition(lambda self: not self.live)
     @rule()
@@ -188,8 +205,7 @@ class PolicyMachine(RuleBasedStateMachine):
         """Play the rest fairly: the run must end, within a bounded number of events, and replay."""
         if not self.started or self.backend.monitor.violated:
             return
-        finish_fairly(self.backend)
-        check_replay(self.backend.monitor)
+        self.remembering(lambda: play_out(self.backend))
 
     def check_invariants(self, settings: Any, output: Any, runtimes: Any) -> None:
         """The monitor checks; there is nothing to do after a rule."""
@@ -202,7 +218,13 @@ class LoadTellingMachine(PolicyMachine):
     @rule(index=INDEX, full=st.booleans())
     def replica_tells_its_load(self, index: int, full: bool) -> None:
         """A replica has room, or had to throw KV away."""
-        self.backend.tell_load(_pick(self.backend.alive, index), full=full)
+        self.make("tell_load", replica=_pick(self.backend.alive, index), full=full)
+
+
+def play_out(backend: Adversary) -> None:
+    """A fair end, and the replay of the whole run."""
+    finish_fairly(backend)
+    check_replay(backend.monitor)
 
 
 def finish_fairly(backend: Adversary) -> None:

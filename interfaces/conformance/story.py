@@ -1,12 +1,13 @@
 """Turns a violation into a story: the law, a short table of events, and Python that replays it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from interfaces import actions, events
 from interfaces.actions import Action
 from interfaces.conformance.target import Target
 from interfaces.conformance.violation import LAWS, InvariantViolation, Step
 from interfaces.events import Event
+from interfaces.loop import TrainingLoop
 from interfaces.rollout import Segment
 from interfaces.view import LoopConfig
 
@@ -120,21 +121,29 @@ def _list(items: Iterable[int]) -> str:
     return ",".join(str(item) for item in items)
 
 
-def snippet(violation: InvariantViolation, target: Target, config: LoopConfig) -> str:
-    """Python that feeds the same events to the same policy."""
+def snippet(
+    violation: InvariantViolation,
+    target: Target,
+    config: LoopConfig,
+    loop_class: type[TrainingLoop] = TrainingLoop,
+    ignore: Collection[int] = (),
+) -> str:
+    """Python that feeds the same events to the same policy; a kill goes on from a snapshot of its moment."""
+    rest = f", ignore={sorted(ignore)})" if ignore else ")"
     kinds = sorted({type(step.event).__name__ for step in violation.history if step.event is not None})
+    loop = loop_class.__name__
     lines = [
         "from interfaces.conformance import Monitor",
         f"from interfaces.events import {', '.join(kinds)}",
-        "from interfaces.loop import TrainingLoop",
+        f"from {loop_class.__module__} import {loop}",
         "from interfaces.rollout import Segment",
         "from interfaces.view import LoopConfig",
         *([target.imports] if target.imports else []),
         "",
         f"config = {config!r}",
-        f"monitor = Monitor(TrainingLoop({target.source}, config))"
+        f"monitor = Monitor({loop}({target.source}, config){rest}"
         if "#" not in target.source
-        else "monitor = Monitor(TrainingLoop(policy, config))  # policy: the object that was checked",
+        else f"monitor = Monitor({loop}(policy, config){rest}  # policy: the object that was checked",
     ]
     lines += [
         "monitor.kill_and_restore()" if step.event is None else f"monitor.feed({step.event!r})"

@@ -69,6 +69,7 @@ def event_sequences(
     """A policy, a configuration, and events that a backend could report to it in this order."""
     from interfaces.conformance.adversary import Adversary  # noqa: PLC0415
     from interfaces.conformance.invariants import Monitor  # noqa: PLC0415
+    from interfaces.conformance.moves import faultless  # noqa: PLC0415
     from interfaces.loop import TrainingLoop  # noqa: PLC0415
 
     target = target_of(policy)
@@ -77,8 +78,9 @@ def event_sequences(
     backend = Adversary(Monitor(TrainingLoop(built, config), ignore=range(1, 99)), replicas)
     backend.start()
     for _ in range(draw(st.integers(0, max_events))):
-        moves = backend.moves()
+        moves = faultless(backend)
         if not moves:
             break
-        draw(st.sampled_from(moves))()
+        move = draw(st.sampled_from(moves))
+        backend.make(move.name, **move.arguments)
     return built, config, [step.event for step in backend.monitor.history if step.event is not None]

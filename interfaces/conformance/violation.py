@@ -95,6 +95,8 @@ class InvariantViolation(TestbedError, AssertionError):  # noqa: N818 (the word 
         self.context = ""
         """Policy and configuration under test."""
         self.config: LoopConfig | None = None
+        self.origin: Any = None
+        """Of a search: the moves that led here, as `interfaces.conformance.moves.Origin`."""
         super().__init__(number, expected, seen, likely_cause)
 
     @property

@@ -14,14 +14,18 @@ from interfaces.loop import TrainingLoop
 from interfaces.policies.presets import Areal
 
 LONGEST = 12
-DIRECTED_FIRST = ("tightness",)
+RARE = {
+    "gate is tighter than the bound",
+    "restarts long rollouts for ever",
+    "trains the newest first",
+    "loses the credit of discarded groups, slowly",
+}
+"""Faults that chance does not show: a directed check does."""
 
 
 def find(subject, name, loop_class=TrainingLoop):
     """The violation of the named law; other laws that the same fault breaks are set aside one by one."""
     target = target_of(subject)
-    if name in DIRECTED_FIRST:
-        return directed(target, name, loop_class)
     others = set()
     for _ in LAWS:
         violation = explore(target, "dev", frozenset(others), loop_class, shrink=False)
@@ -55,7 +59,10 @@ def assert_short_story(violation):
 @pytest.mark.parametrize("fault", POLICIES)
 def test_broken_policy_fails_its_check(fault):
     policy, name = POLICIES[fault]
-    assert_short_story(find(policy, name))
+    if fault in RARE:
+        assert_short_story(directed(target_of(policy), name, TrainingLoop))
+    else:
+        assert_short_story(find(policy, name))
 
 
 @pytest.mark.conformance
@@ -83,17 +90,21 @@ def forgets_the_version(loop):
     return snapshots.snapshot(loop) | {"version": 0}
 
 
-@pytest.mark.parametrize(
-    ("faulty", "names"),
-    [
-        (forgets_running, {"recovery"}),
-        (forgets_the_trainer, {"conservation", "recovery"}),
-        (repeats_the_data, {"once"}),
-        (forgets_the_version, {"versions"}),
-    ],
-)
-def test_broken_snapshot_is_found(faulty, names, monkeypatch):
+SNAPSHOTS = {
+    "forgets in-flight work": (forgets_running, "recovery"),
+    "forgets what the trainer holds": (forgets_the_trainer, "conservation"),
+    "repeats the data": (repeats_the_data, "once"),
+    "forgets the version": (forgets_the_version, "versions"),
+}
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("fault", SNAPSHOTS)
+def test_broken_snapshot_fails_its_check(fault, monkeypatch):
+    faulty, name = SNAPSHOTS[fault]
     monkeypatch.setattr(Monitor, "take_snapshot", staticmethod(faulty))
-    found = [find(Areal(1, 4), name) for name in names]
-    assert any(found)
-    assert_short_story(next(violation for violation in found if violation))
+    violation = find(Areal(1, 4), name)
+    assert_short_story(violation)
+    with pytest.raises(InvariantViolation) as again:
+        exec(compile("if True:\n" + violation.snippet, "snippet", "exec"), {})
+    assert again.value.number == violation.number
