@@ -1,4 +1,4 @@
-"""Does decoupled PPO keep learning from old rollouts? Writes `docs/learning.md` and its picture.
+"""Does decoupled PPO keep learning from old rollouts? Writes its section of `docs/learning.md` and a picture.
 
     python benchmarks/learning_under_staleness.py [--steps 30] [--seeds 3] [--out docs/learning.md]
 
@@ -13,9 +13,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
+from learning_page import replace_section
 from line_plot import Line, line_plot
-from single_process_loop import HELDOUT, MEMBERS, PROMPTS, Loop, run
+from single_process_loop import Loop, run
 
+HEADING = "In one process, exactly 8 versions old"
 EVERY = 5
 STALENESS = 8
 CAP = 5.0
@@ -82,30 +84,23 @@ def table(results: dict[Variant, list[Result]], steps: int) -> str:
     return "\n".join(lines)
 
 
-def page(results: dict[Variant, list[Result]], steps: int, seeds: int, picture: str) -> str:
-    decoupled = results[VARIANTS[1]]
-    return f"""# Learning from old rollouts
-
-Written by `python benchmarks/learning_under_staleness.py`; every number is computed by it.
-
-The letter chain ([areal_real/tasks/letter_chain.py](../areal_real/tasks/letter_chain.py)) on its XS model (86 k
-parameters): {PROMPTS} prompts x {MEMBERS} rollouts a step, GRPO, 4 minibatches, clip 0.2, AdamW 3e-4, one warm start,
-{seeds} seeds. The rollouts of three variants are sampled with weights that are {STALENESS} versions old (younger in the
-first steps). One process, the project's learner and its own sampler: no engine, so that nothing but the
-objective differs. Accuracy: {HELDOUT} held-out prompts, sampled at temperature 1, standard error about 0.03.
+def section(results: dict[Variant, list[Result]], steps: int, picture: str) -> str:
+    decoupled, everyone = results[VARIANTS[1]], [run for runs in results.values() for run in runs]
+    capped = sum(run.capped for run in decoupled) / len(decoupled)
+    return f"""The rollouts of three variants are sampled with weights that are {STALENESS} versions old (younger in the first
+steps), in one process, by the learner and a sampler of its own: no engine, so nothing but the objective differs.
+{len(decoupled)} seeds, one warm start.
 
 {table(results, steps)}
 
-![Accuracy over steps]({picture})
+![Held-out accuracy over training steps: mean of the seeds, and their range]({picture})
 
-What may be read from it: at this staleness naive PPO, which clips around the policy that sampled, learns more
-slowly; decoupled PPO, which clips around the policy that the step starts from and weighs each token by
-`pi_prox / pi_behav`, does not lose as much. It is an effect on *speed*, seen on one small task from a cold start: given many
-more steps the curves meet, and nothing here says that one of them ends higher.
+Naive PPO clips around the policy that sampled, and at this staleness it learns much more slowly. Decoupled PPO clips
+around the policy that the step starts from and weighs each token by `pi_prox / pi_behav`; it stays near the synchronous
+curve. Without that weight it learns as fast at first.
 
-The weight `pi_prox / pi_behav` was capped at {CAP:g}, which bound for {sum(r.capped for r in decoupled) / len(decoupled):.2%} of the tokens
-of decoupled PPO. CPU time of one run: {sum(r.cpu_s for rs in results.values() for r in rs) / sum(map(len, results.values())):.0f} s on average.
-"""
+The weight was capped at {CAP:g}, which bound for {capped:.2%} of the tokens; the largest was {max(run.weight_max for run in decoupled):.3g}. One run took
+{sum(run.cpu_s for run in everyone) / len(everyone):.0f} s of CPU time on average."""
 
 
 def main() -> None:
@@ -134,10 +129,8 @@ def main() -> None:
         Line(variant.label, variant.colour, [result.accuracy for result in runs])
         for variant, runs in results.items()
     ]
-    picture.write_text(line_plot(lines, "optimizer steps (versions)", "held-out accuracy"), encoding="utf-8")
-    chosen.out.write_text(
-        page(results, chosen.steps, chosen.seeds, f"images/{picture.name}"), encoding="utf-8"
-    )
+    picture.write_text(line_plot(lines, "training steps", "held-out accuracy"), encoding="utf-8")
+    replace_section(chosen.out, HEADING, section(results, chosen.steps, f"images/{picture.name}"))
     print(table(results, chosen.steps))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 WIDTH, HEIGHT = 720, 400
-LEFT, RIGHT, TOP, BOTTOM = 60, 190, 20, 50
+LEFT, RIGHT, TOP, BOTTOM = 60, 205, 20, 50
 INK, GRID = "#333333", "#dddddd"
 
 
