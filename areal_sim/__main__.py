@@ -8,6 +8,7 @@ from areal_sim.commands.calibrate import calibrate
 from areal_sim.commands.check import check
 from areal_sim.commands.compare import compare
 from areal_sim.commands.lengths import lengths
+from areal_sim.commands.replay import replay
 from areal_sim.commands.report import report
 from areal_sim.commands.run import run
 from areal_sim.commands.scenarios import scenarios
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (run, compare, sweep, zoo, report, trace, check, calibrate, lengths, scenarios):
+for command in (run, compare, sweep, zoo, report, trace, check, calibrate, lengths, replay, scenarios):
     app.command()(command)
 
 

@@ -120,6 +120,31 @@ def from_json(text: str, where: str = "scenario.json") -> Resolved:
     return validate(Resolved, where, data)
 
 
+def changed(resolved: Resolved, sets: Sequence[str]) -> Resolved:
+    """A resolved scenario with `sets` applied; hardware and model are looked up only if their name changed.
+
+    Paths in `sets` start here, in the working directory.
+
+    Raises:
+        ScenarioError: what comes out is wrong, or cannot run.
+    """
+    where, folder = resolved.where, Path()
+    data = json.loads(to_json(resolved))["scenario"]
+    overrides.apply(data, sets)
+    _resolve_policy(where, data)
+    _refuse_huge(where, data)
+    _resolve_files(where, data, folder)
+    scenario = validate(Scenario, where, data)
+    hardware, model = resolved.hardware, resolved.model
+    if scenario.cluster.hardware != resolved.scenario.cluster.hardware:
+        hardware = load_hardware(scenario.cluster.hardware, where, folder)
+    if scenario.model.name != resolved.scenario.model.name:
+        model = load_model(scenario.model.name, where, folder)
+    new = Resolved(where=where, scenario=scenario, hardware=hardware, model=model)
+    feasibility.check(new, colocated=_is_colocated(new))
+    return new
+
+
 def _find(name: str) -> tuple[str, Traversable, Traversable]:
     """Name for messages, the file, and the folder that its relative paths start from."""
     path = Path(name)
