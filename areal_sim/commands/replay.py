@@ -34,11 +34,11 @@ def replay(
 
     [bold]areal-sim replay runs/real_1 --set policy.max_staleness=0 --set cluster.rollout_gpus=2[/]
     """
+    from areal_report.identity import complete
     from areal_report.run_directory import find_trace
     from areal_report.terminal.caveats import warn_outside
     from areal_report.terminal.output import to_json
     from areal_report.terminal.tables import compare_table, console
-    from areal_sim.commands.simulate import complete
     from areal_sim.replay.recorded import Recorded
 
     path = find_trace(directory)
@@ -69,7 +69,7 @@ def replay(
 
 
 def _simulate(recorded: "Recorded", trace: Path, sets: list[str]) -> Replayed:
-    from areal_sim.commands.simulate import complete
+    from areal_report.identity import complete
     from areal_sim.replay.costs import costs_of
     from areal_sim.replay.workload import RecordedWorkload
     from areal_sim.simulation import Simulation
