@@ -5,6 +5,9 @@ import sys
 import typer
 
 from areal_real.commands.compare import compare
+from areal_real.commands.doctor import doctor
+from areal_real.commands.eval import evaluate
+from areal_real.commands.profile import profile
 from areal_real.commands.run import resume, run
 from interfaces.errors import TestbedError
 
@@ -19,6 +22,9 @@ app = typer.Typer(
 )
 for command in (run, resume, compare):
     app.command()(command)
+app.command("eval")(evaluate)
+app.command()(profile)
+app.command()(doctor)
 
 
 def main() -> None:

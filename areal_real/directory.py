@@ -8,6 +8,8 @@ from pathlib import Path
 
 from areal_report.run_directory import DirectoryLock, OutputError, write_atomically, writing
 from interfaces.run_files import PAGE, REPORT, SCENARIO, TRACE, TRACE_PART
+from interfaces.scenario import Resolved
+from interfaces.scenario_file import from_json
 
 BUFFER = "buffer.sqlite"
 CHECKPOINTS = "checkpoints"
@@ -88,6 +90,18 @@ class RealDirectory:
     def close(self) -> None:
         """Let others write here."""
         self._lock.close()
+
+
+def scenario_of(path: Path) -> Resolved:
+    """The scenario of the run that a directory holds.
+
+    Raises:
+        OutputError: it holds none.
+    """
+    file = path / SCENARIO
+    if not file.is_file():
+        raise OutputError(f"{path}: holds no run; begin one with `areal-real run SCENARIO --out DIR`")
+    return from_json(file.read_text(encoding="utf-8"), str(file))
 
 
 def _patient_lock(path: Path) -> DirectoryLock:

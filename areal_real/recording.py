@@ -22,11 +22,17 @@ OnStep = Callable[[int, float, Mapping[str, float]], None]
 """Called with the steps finished, the time of the run and the statistics of the last step."""
 
 
+Held = tuple[tuple[int, int, tuple[tuple[int, int], ...]], ...] | None
+"""As `interfaces.trace.Header.held`."""
+
+
 class Recording:
     """An observer of the driver."""
 
-    def __init__(self, resolved: Resolved, directory: RealDirectory, on_step: OnStep | None) -> None:
-        """Open the files of a run, or of a part of it after a resume.
+    def __init__(
+        self, resolved: Resolved, directory: RealDirectory, on_step: OnStep | None, held: Held
+    ) -> None:
+        """Open the files of a run, or of a part of it after a resume with these rollouts ready.
 
         Raises:
             OutputError: they cannot be written.
@@ -38,9 +44,11 @@ class Recording:
         self._steps = 0
         scenario = json.loads(to_json(resolved))
         seed = resolved.scenario.run.seed
-        header = Header(SCHEMA, "real", seed, scenario, version("areal-testbed"))
+        header = Header(SCHEMA, "real", seed, scenario, version("areal-testbed"), held)
+        self.builder.resume(header)
         with writing(directory.path):
             self._trace = TraceWriter(directory.path / TRACE_PART, header)
+            self._trace.flush()
             self._file = (directory.path / STATISTICS).open("a", encoding="utf-8")
         self._board = _board(directory.path / TENSORBOARD)
 

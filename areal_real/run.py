@@ -10,7 +10,7 @@ from areal_real.clock import Clock
 from areal_real.directory import RealDirectory
 from areal_real.driver import Components, Driver, close_all
 from areal_real.engine.replica import VllmReplica
-from areal_real.recording import OnStep, Recording
+from areal_real.recording import Held, OnStep, Recording
 from areal_real.rewards.service import RewardPool
 from areal_real.setup import CAPABILITIES, Ground, engine_config, replica_count
 from areal_real.trainer.process import TrainerProcess
@@ -55,6 +55,7 @@ class RealRun:
         self.buffer = SqliteBuffer(directory.buffer, ground.task, scenario.workload.dataset_size)
         resume = self.buffer.recover()
         self.resumed_from = None if resume is None else resume.step
+        self._held = None if resume is None else _held(resume, self.buffer)
         self.loop = _loop(resolved, resume)
         self.clock = Clock(0.0 if resume is None else resume.at)
         self._weights = directory.weights()
@@ -72,7 +73,7 @@ class RealRun:
         Raises:
             TestbedError: what the run cannot survive; its last checkpoint is whole.
         """
-        recording = Recording(self.resolved, self.directory, self._on_step)
+        recording = Recording(self.resolved, self.directory, self._on_step, self._held)
         driver = self.driver = Driver(
             self.loop,
             self.clock,
@@ -187,6 +188,19 @@ class _Retirement:
 
     def telemetry(self, record: Telemetry) -> None:
         """Not of interest."""
+
+
+def _held(resume: Resume, buffer: SqliteBuffer) -> Held:
+    """Finished rollouts that a resumed run begins with."""
+    return tuple(
+        (
+            rollout["id"],
+            len(buffer.prompt_ids(group["prompt"])),
+            tuple((version, tokens) for version, tokens in rollout["segments"]),
+        )
+        for group in resume.state["ready"]
+        for rollout in group["rollouts"]
+    )
 
 
 def _loop(resolved: Resolved, resume: Resume | None) -> TrainingLoop:

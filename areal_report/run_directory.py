@@ -166,3 +166,16 @@ def find_trace(path: Path) -> Path:
         if (path / name).exists():
             return path / name
     raise TraceError(f"{path}: holds no {TRACE}; run it again with --trace full")
+
+
+def trace_parts(path: Path) -> list[Path]:
+    """All traces of a run in order: one for each time that it was killed, then that of `find_trace`.
+
+    Raises:
+        TraceError: there is none.
+    """
+    last = find_trace(path)
+    if not path.is_dir():
+        return [last]
+    earlier = path.glob("trace.[0-9]*.jsonl.gz")
+    return [*sorted(earlier, key=lambda part: int(part.name.split(".")[1])), last]

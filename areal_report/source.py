@@ -159,6 +159,7 @@ class _Folded:
         if type(record) is Header:
             self._header = record
             self._builder = ReportBuilder(int(record.scenario["scenario"]["run"]["warmup_steps"]))
+            self._builder.resume(record)
         elif type(record) in RANK:
             event: Event = record
             self._builder.event(event)

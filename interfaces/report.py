@@ -20,10 +20,11 @@ from interfaces.events import (
     WeightsPublished,
 )
 from interfaces.report_window import NOTHING, Reported, Window
-from interfaces.rollout import staleness
+from interfaces.rollout import Segment, staleness
 from interfaces.starvation import Starvation
 from interfaces.statistics import quantile
 from interfaces.telemetry import Usage
+from interfaces.trace import Header
 from interfaces.usage import UsageDifference
 
 
@@ -52,6 +53,13 @@ class ReportBuilder:
         self.drops: Counter[str] = Counter()
         self.publish_times: dict[int, float] = {}
         self.ended: str | None = None
+
+    def resume(self, header: Header) -> None:
+        """Know what was ready when a killed run was gone on with; nothing for a run from its start."""
+        for rollout, prompt_tokens, recorded in header.held or ():
+            segments = tuple(Segment(*segment) for segment in recorded)
+            tokens = sum(segment.tokens for segment in segments)
+            self._finished_rollouts[rollout] = Reported(prompt_tokens, tokens, segments)
 
     # ---- fold -----------------------------------------------------------------------------------------
 

@@ -39,6 +39,8 @@ class Header(NamedTuple):
     """The resolved scenario (scenario, hardware and model), as JSON."""
     version: str
     """Of this package."""
+    held: tuple[tuple[int, int, tuple[tuple[int, int], ...]], ...] | None = None
+    """Of a run that goes on after a kill: rollout, prompt tokens and segments of what was ready to train."""
 
 
 Record = Header | Event | Action | Telemetry
@@ -104,7 +106,8 @@ class TraceWriter:
         if path.suffix == ".gz":  # no name and no time in the file: the same run gives the same bytes
             self._zip = cast("IO[bytes]", gzip.GzipFile("", "wb", 4, self._raw, mtime=0))
         self._file = TextIOWrapper(self._zip, encoding="utf-8", newline="\n")
-        self._file.write(json.dumps(header._asdict(), separators=(",", ":")) + "\n")
+        known = {key: value for key, value in header._asdict().items() if value is not None}
+        self._file.write(json.dumps(known, separators=(",", ":")) + "\n")
 
     def fed(self, event: Event, actions: list[Action]) -> None:
         """Write an event and what the core answered."""

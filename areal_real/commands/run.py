@@ -49,15 +49,10 @@ def resume(directory: RunDirectoryArgument, as_json: Json = False) -> None:
 
     [bold]areal-real resume runs/a[/]
     """
-    from areal_real.directory import RealDirectory
-    from areal_report.run_directory import OutputError
-    from interfaces.run_files import SCENARIO
-    from interfaces.scenario_file import from_json
+    from areal_real.directory import RealDirectory, scenario_of
 
-    if not (directory / SCENARIO).is_file():
-        raise OutputError(f"{directory}: holds no run; begin one with `areal-real run SCENARIO --out DIR`")
+    resolved = scenario_of(directory)
     place = RealDirectory(directory)
-    resolved = from_json((directory / SCENARIO).read_text(encoding="utf-8"), str(directory / SCENARIO))
     place.keep_earlier_trace()
     _finish(resolved, place, as_json, directory)
 

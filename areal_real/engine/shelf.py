@@ -1,7 +1,6 @@
 """The published versions: found, checked against the model before use, and loaded."""
 
 import asyncio
-import logging
 from pathlib import Path
 
 from areal_real.engine.config import EngineConfig
@@ -15,8 +14,6 @@ from areal_real.weight_file import (
     weights_path,
 )
 from interfaces.rollout import PolicyVersion
-
-LOG = logging.getLogger(__name__)
 
 
 class Shelf:
@@ -58,6 +55,4 @@ class Shelf:
         self, engine: LiveEngine, path: Path, manifest: Manifest, version: PolicyVersion
     ) -> None:
         """Load into a paused engine, and keep the checksum of what arrived."""
-        checksum = await engine.update(self._config.transfer, path, manifest, version)
-        self.loaded[version] = checksum
-        LOG.info("version %d loaded from %s, checksum %s", version, path, checksum)
+        self.loaded[version] = await engine.update(self._config.transfer, path, manifest, version)

@@ -90,13 +90,14 @@ def _scenario(name: str, sets: list[str]) -> Verdict:
 def _trace(path: Path) -> Verdict:
     from dataclasses import asdict
 
-    from areal_report.run_directory import find_trace
+    from areal_report.run_directory import trace_parts
     from interfaces.conformance import InvariantViolation, check_trace
 
-    file = find_trace(path)
+    parts = trace_parts(path)
+    file = parts[-1]
     about: dict[str, Any] = {"subject": str(path), "kind": "trace"}
     try:
-        summary = check_trace(file)
+        summary = check_trace(*parts)
     except InvariantViolation as violation:
         broken = {"ok": False, "violations": [_told(violation)]}
         return Verdict(f"{file}: {violation}", about | broken, violation.exit_code)
