@@ -12,6 +12,7 @@ from areal_sim.commands.replay import replay
 from areal_sim.commands.report import report
 from areal_sim.commands.run import run
 from areal_sim.commands.scenarios import scenarios
+from areal_sim.commands.sensitivity import sensitivity
 from areal_sim.commands.sweep import sweep
 from areal_sim.commands.trace import trace
 from areal_sim.commands.zoo import zoo
@@ -26,7 +27,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (run, compare, sweep, zoo, report, trace, check, calibrate, lengths, replay, scenarios):
+for command in (
+    run,
+    compare,
+    sweep,
+    zoo,
+    report,
+    trace,
+    check,
+    calibrate,
+    lengths,
+    replay,
+    sensitivity,
+    scenarios,
+):
     app.command()(command)
 
 
