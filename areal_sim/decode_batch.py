@@ -10,6 +10,7 @@ from math import sqrt
 
 from areal_sim.cost.protocol import CostModel
 from areal_sim.sequence import Sequence
+from interfaces.records import new_record
 from interfaces.rollout import PolicyVersion, Segment
 
 
@@ -174,7 +175,10 @@ class DecodeBatch:
         else:
             del self._prompts[sequence.prompt]
         if tokens:
-            self._add_segments(sequence)
+            if sequence.log_index == len(self._log_clock) - 1 and not sequence.segments:
+                sequence.segments = (new_record(Segment, (self._log_version[-1], tokens)),)
+            else:
+                self._add_segments(sequence)
             sequence.context = context
             sequence.done += tokens
 

@@ -12,7 +12,7 @@ from simpy.events import Event as SimPyEvent
 
 from areal_sim.cost.protocol import CostModel
 from areal_sim.decode_batch import DecodeBatch
-from areal_sim.schedule import MECHANICS, call_later, priority_of
+from areal_sim.schedule import MECHANICS, Alarm, call_later, priority_of
 from areal_sim.sequence import Sequence
 from areal_sim.track import Track
 from areal_sim.usage import RolloutUsage, SpanSink
@@ -70,7 +70,7 @@ class Replica:
         self.waiting: deque[Sequence] = deque()
         self.away: dict[int, Sequence] = {}
         """Rollouts whose tool works; they hold no KV here."""
-        self._timer: SimPyEvent | None = None
+        self._timer = Alarm(env, FINISH, self._on_timer)
         self._timer_at = inf
         self._handling = False
         self._kv_blocked_since: float | None = None
@@ -215,8 +215,10 @@ class Replica:
 
     def _set_timer(self, at: float, now: float) -> None:
         """Look again at this time; an earlier timer that is still to come does nothing."""
+        if self._timer_at < inf:
+            self._timer = Alarm(self.env, FINISH, self._on_timer)
         self._timer_at = at
-        self._timer = call_later(self.env, at - now if at > now else 0.0, FINISH, self._on_timer)
+        self._timer.set(at - now if at > now else 0.0)
 
     def _on_timer(self, timer: SimPyEvent) -> None:
         """Something may be due: sequences stop, or the cache is full."""
@@ -261,7 +263,7 @@ class Replica:
             if sequence.kv_kept:
                 sequence.kv_kept = False
             elif new:
-                squared = float(sequence.context) ** 2 - float(shared) ** 2
+                squared = float(sequence.context * sequence.context - shared * shared)
                 self._prefill(new, squared, again=sequence.has_history)
             batch.join(sequence, new)
             if sequence.first_token_at < 0.0:

@@ -26,6 +26,22 @@ class _Call(SimPyEvent):
         self._value = None
 
 
+class Alarm(_Call):
+    """A callback that is set again and again: no new event each time."""
+
+    def __init__(
+        self, env: simpy.Environment, priority: int, callback: Callable[[SimPyEvent], None]
+    ) -> None:
+        super().__init__(env, callback)
+        self._priority = priority
+        self._callbacks = [callback]
+
+    def set(self, delay_s: float) -> None:
+        """Run the callback `delay_s` from now; it must have run since the last time."""
+        self.callbacks = self._callbacks
+        self.env.schedule(self, self._priority, delay_s)  # type: ignore[arg-type]
+
+
 def call_later(
     env: simpy.Environment, delay_s: float, priority: int, callback: Callable[[SimPyEvent], None]
 ) -> SimPyEvent:

@@ -33,7 +33,14 @@ class Sequence:
     )  # fmt: skip
 
     def __init__(
-        self, rollout: int, prompt: int, *, prompt_tokens: int, total: int, done: int, outcome: Outcome
+        self,
+        rollout: int,
+        prompt: int,
+        prompt_tokens: int,
+        total: int,
+        done: int,
+        outcome: Outcome,
+        kv_kept: bool = False,
     ) -> None:
         self.rollout = rollout
         self.prompt = prompt
@@ -56,7 +63,7 @@ class Sequence:
         self.finish_clock = -1
         """Clock at which it stops decoding; -1 while it does not decode."""
         self.log_index = 0
-        self.kv_kept = False
+        self.kv_kept = kv_kept
         """It brings its KV along: its next prefill has nothing to compute."""
         self.first_token_at = -1.0
         """When its first prefill here ended; -1 before."""

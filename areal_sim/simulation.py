@@ -23,8 +23,9 @@ from interfaces.actions import Action
 from interfaces.backend import Capabilities
 from interfaces.diagnosis import bottleneck, explain_stall
 from interfaces.errors import StallError
-from interfaces.events import Event
+from interfaces.events import Event, RolloutFinished, TrainingFinished
 from interfaces.memory import kv_capacity_tokens
+from interfaces.records import new_record
 from interfaces.report import ReportBuilder
 from interfaces.scenario import Resolved
 from interfaces.setup import build_loop
@@ -175,36 +176,30 @@ class Simulation:
     def report(self, event: Event) -> None:
         """Take a fact from a mechanism; facts that arise while one is handled wait for their turn."""
         queue = self._queue
+        queue.append(event)
         if self._feeding:
-            queue.append(event)
             return
         self._feeding = True
-        self._feed(event)
-        while queue:
-            self._feed(queue.popleft())
+        loop, builder, writer = self.loop, self.builder, self._writer
+        while queue and loop.ended is None:
+            event = queue.popleft()
+            if type(event) is TrainingFinished:
+                self._measure()
+            answer = loop.feed(event)
+            builder.fed(event, answer)
+            if writer is not None:
+                writer.fed(event, answer)
+            if answer:
+                self._apply(answer)
+            if self.trainer_usage.phase is None:
+                self._blame_trainer()
+            if type(event) is not RolloutFinished:
+                self._after(event)
         self._feeding = False
-
-    def _feed(self, event: Event) -> None:
-        loop = self.loop
-        if loop.ended is not None:
-            return
-        rare = type(event) is not events.RolloutFinished
-        if rare and isinstance(event, events.TrainingFinished):
-            self._measure()
-        answer = loop.feed(event)
-        self.builder.fed(event, answer)
-        if self._writer is not None:
-            self._writer.fed(event, answer)
-        if answer:
-            self._apply(answer)
-        if self.trainer_usage.phase is None:
-            self._blame_trainer()
-        if rare:
-            self._after(event)
 
     def _after(self, event: Event) -> None:
         """What this backend itself does about a fact, once the core has answered."""
-        if isinstance(event, events.TrainingFinished):
+        if isinstance(event, TrainingFinished):
             if event.last:
                 self._step_done()
         elif isinstance(event, events.RoleSwitched):
@@ -277,38 +272,35 @@ class Simulation:
     # ---- intents --------------------------------------------------------------------------------------
 
     def _generate(self, action: actions.Generate) -> None:
+        rollout, prompt, member, attempt, replica_id, done, budget, kv_kept = action
         draw = self._draw
-        if action.prompt != self._drawn or action.attempt:
-            draw = self.workload.group(action.prompt, action.attempt)
-            self._draw, self._drawn = draw, -1 if action.attempt else action.prompt
-            if action.prompt > self._newest_prompt:
-                self._newest_prompt = action.prompt
-                self._admitted_rollouts += len(draw.response_tokens)
-                self._admitted_tokens += int(sum(draw.response_tokens))
-        member = action.member
+        if prompt != self._drawn or attempt:
+            draw = self._draw_group(prompt, attempt)
+        reward = draw.rewards[member]
+        if draw.reward_latency_s is None and not self._may_fail:
+            outcome = SUCCESS if reward else NO_SUCCESS
+        else:
+            latency_s = 0.0 if draw.reward_latency_s is None else draw.reward_latency_s[member]
+            outcome = Outcome(reward, latency_s, self.workload.failure(prompt, member, attempt))
         sequence = Sequence(
-            action.rollout,
-            action.prompt,
-            prompt_tokens=draw.prompt_tokens,
-            total=draw.response_tokens[member],
-            done=action.resume_tokens,
-            outcome=self._outcome(draw, action),
+            rollout, prompt, draw.prompt_tokens, draw.response_tokens[member], done, outcome, kv_kept
         )
-        sequence.kv_kept = action.kv_kept
-        if action.token_budget is not None:
-            sequence.limit = min(sequence.total, action.resume_tokens + action.token_budget)
+        if budget is not None:
+            sequence.limit = min(sequence.total, done + budget)
         if draw.turns is not None:
             sequence.plan_turns(draw.turns[member])
-        replica = self.replicas[action.replica]
+        replica = self.replicas[replica_id]
         replica.submit(sequence)
         self._touched[replica] = None
 
-    def _outcome(self, draw: GroupDraw, action: actions.Generate) -> Outcome:
-        reward = draw.rewards[action.member]
-        if draw.reward_latency_s is None and not self._may_fail:
-            return SUCCESS if reward else NO_SUCCESS
-        latency = 0.0 if draw.reward_latency_s is None else draw.reward_latency_s[action.member]
-        return Outcome(reward, latency, self.workload.failure(action.prompt, action.member, action.attempt))
+    def _draw_group(self, prompt: int, attempt: int) -> GroupDraw:
+        draw = self.workload.group(prompt, attempt)
+        self._draw, self._drawn = draw, -1 if attempt else prompt
+        if prompt > self._newest_prompt:
+            self._newest_prompt = prompt
+            self._admitted_rollouts += len(draw.response_tokens)
+            self._admitted_tokens += int(sum(draw.response_tokens))
+        return draw
 
     def _finished(self, replica: Replica, sequence: Sequence) -> None:
         now = self.env.now
@@ -320,12 +312,11 @@ class Simulation:
             return
         context = sequence.context
         self.buffer.put(rollout, context)
-        self.report(
-            events.RolloutFinished(
-                now, rollout, replica.id, context - sequence.done, sequence.segments,
-                sequence.first_token_at, None if latency_s else reward,
-            )
+        fact = (
+            now, rollout, replica.id, context - sequence.done, sequence.segments,
+            sequence.first_token_at, None if latency_s else reward,
         )  # fmt: skip
+        self.report(new_record(RolloutFinished, fact))
         if latency_s:
             self.rewards.score(rollout, reward, latency_s)
 
@@ -392,6 +383,6 @@ class Simulation:
 
     def _blame_trainer(self) -> None:
         view = self.loop.view
-        self.trainer_usage.blame(
-            self.env.now, "straggler" if len(view.ready) >= view.config.batch_size else "rollouts"
-        )  # fmt: skip
+        cause = "straggler" if len(view.ready) >= view.config.batch_size else "rollouts"
+        if cause != self.trainer_usage.cause:
+            self.trainer_usage.blame(self.env.now, cause)

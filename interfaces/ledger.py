@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 
 from interfaces.queue import DispatchQueue
-from interfaces.rollout import Group, GroupState, Rollout, RolloutState
+from interfaces.rollout import FINISHED, GONE, PENDING, Group, GroupState, Rollout
 from interfaces.view import View
 
 
@@ -86,7 +86,7 @@ class Ledger:
     def enqueue(self, rollouts: Sequence[Rollout], priority: float) -> None:
         """Let rollouts that enter together wait for a replica."""
         for rollout in rollouts:
-            rollout.state = RolloutState.PENDING
+            rollout.state = PENDING
         self.queue.push(rollouts, priority)
         self._view.pending_rollouts += len(rollouts)
 
@@ -95,14 +95,14 @@ class Ledger:
     def finish(self, rollout: Rollout, reward: float) -> None:
         """A member is finished and rewarded."""
         rollout.reward = reward
-        rollout.state = RolloutState.FINISHED
+        rollout.state = FINISHED
         del self.rollouts[rollout.id]
         group = rollout.group
         group.finished += 1
-        head = rollout.head_version
-        if head < group.head_version or group.head_version < 0:
-            group.head_version = head
-        group.tail_version = max(group.tail_version, rollout.tail_version)
+        if rollout.head_version < group.head_version or group.head_version < 0:
+            group.head_version = rollout.head_version
+        if rollout.tail_version > group.tail_version:  # noqa: PLR1730 (max() is a call a rollout)
+            group.tail_version = rollout.tail_version
 
     def dismiss(self, group: Group, rollout: Rollout) -> None:
         """A redundant member is not needed any more."""
@@ -169,9 +169,9 @@ class Ledger:
 
     def drop(self, rollout: Rollout) -> None:
         """It will not train."""
-        if rollout.state is RolloutState.PENDING:
+        if rollout.state is PENDING:
             self._view.pending_rollouts -= 1
-        rollout.state = RolloutState.GONE
+        rollout.state = GONE
 
     def forget(self, rollout: Rollout) -> None:
         """A dropped rollout is on no replica any more."""

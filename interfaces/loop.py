@@ -16,7 +16,8 @@ from interfaces.events import Event
 from interfaces.ledger import Ledger
 from interfaces.policies.protocols import Batch, Policy
 from interfaces.pool import Replica
-from interfaces.rollout import Group, GroupState, Rollout, RolloutState
+from interfaces.records import new_record
+from interfaces.rollout import FINISHED, GONE, REWARDING, RUNNING, Group, GroupState, Rollout
 from interfaces.view import LoopConfig, Overload, View
 
 
@@ -68,15 +69,15 @@ class TrainingLoop:
         """
         if self.ended is not None:
             raise ProtocolError(f"{type(event).__name__} at {event.at} s after the run ended ({self.ended})")
-        if event.at < self.view.now:
-            raise ProtocolError(f"{type(event).__name__} at {event.at} s comes after {self.view.now} s")
-        self.view.now = event.at
-        out: list[Action] = []
-        self._out = out
+        view, at = self.view, event[0]
+        if at < view.now:
+            raise ProtocolError(f"{type(event).__name__} at {at} s comes after {view.now} s")
+        view.now = at
+        out = self._out = []
         self._handlers[type(event)](event)
         if self._check_expiry or self._check_loads or self._check_training:
             self._decide()
-        if self.view.pending_rollouts and self._ending is None:
+        if view.pending_rollouts and self._ending is None:
             self._dispatch()
         if self._ending is not None:
             self._end()
@@ -94,21 +95,23 @@ class TrainingLoop:
             self._begin_end("steps")  # restored from after the last step
 
     def _on_rollout_finished(self, event: events.RolloutFinished) -> None:
-        rollout = self._leave_replica(event.rollout, event.replica)
-        self._moving.pop(event.rollout, None)
-        rollout.add_segments(event.segments)
-        if rollout.state is RolloutState.GONE:
+        _, rollout_id, replica_id, _, segments, _, reward = event
+        rollout = self._leave_replica(rollout_id, replica_id)
+        if self._moving:
+            self._moving.pop(rollout_id, None)
+        rollout.add_segments(segments)
+        if rollout.state is GONE:
             self.ledger.forget(rollout)
-            return
-        rollout.state = RolloutState.REWARDING
-        if event.reward is not None:
-            self._reward(rollout, event.reward)
+        elif reward is None:
+            rollout.state = REWARDING
+        else:
+            self._reward(rollout, reward)
 
     def _on_reward_ready(self, event: events.RewardReady) -> None:
         rollout = self.ledger.rollouts.get(event.rollout)
         if rollout is None:
             return  # its group was discarded while the reward was computed
-        if rollout.state is not RolloutState.REWARDING:
+        if rollout.state is not REWARDING:
             raise ProtocolError(f"reward for rollout {rollout.id}, which is {rollout.state.value}")
         self._reward(rollout, event.reward)
 
@@ -127,7 +130,7 @@ class TrainingLoop:
 
     def _dismiss_rest(self, group: Group) -> None:
         """Members beyond the size of a group whose others have finished are no longer wanted."""
-        rest = [rollout for rollout in group.rollouts if rollout.state is not RolloutState.FINISHED]
+        rest = [rollout for rollout in group.rollouts if rollout.state is not FINISHED]
         running = tuple(rollout.id for rollout in rest if rollout.replica >= 0)
         self._out.append(actions.Dismiss(tuple(rollout.id for rollout in rest), running))
         for rollout in rest:
@@ -138,7 +141,7 @@ class TrainingLoop:
         rollout = self._leave_replica(event.rollout, event.replica)
         rollout.add_segments(event.segments)
         intent = self._moving.pop(event.rollout, None)
-        if rollout.state is RolloutState.GONE:
+        if rollout.state is GONE:
             self.ledger.forget(rollout)
             return
         if intent is None:
@@ -162,7 +165,7 @@ class TrainingLoop:
             self._retry(rollout)
 
     def _retry(self, rollout: Rollout) -> None:
-        if rollout.state is RolloutState.GONE:
+        if rollout.state is GONE:
             self.ledger.forget(rollout)
             return
         rollout.failures += 1
@@ -216,7 +219,7 @@ class TrainingLoop:
             rollout.replica = -1
             self.view.running_rollouts -= 1
             self._moving.pop(rollout.id, None)
-            if rollout.state is RolloutState.GONE:
+            if rollout.state is GONE:
                 self.ledger.forget(rollout)
             else:
                 rollout.forget()
@@ -349,7 +352,7 @@ class TrainingLoop:
         if intent not in ABORTS:
             return
         for rollout in list(self.ledger.rollouts.values()):
-            if rollout.state is RolloutState.RUNNING and rollout.id not in self._moving:
+            if rollout.state is RUNNING and rollout.id not in self._moving:
                 self._abort(rollout, intent)
 
     def _abort(self, rollout: Rollout, intent: InFlight | None) -> None:
@@ -416,19 +419,18 @@ class TrainingLoop:
                 return
             group = rollout.group
             replica_id = rollout.replica = group.replica = replica.id
-            rollout.state = RolloutState.RUNNING
+            rollout.state = RUNNING
             if rollout.dispatch_version < 0:
                 rollout.dispatch_version = replica.version
-            pool.started(replica)
+            replica.running += 1
             view.pending_rollouts -= 1
             view.running_rollouts += 1
-            out.append(
-                actions.Generate(
-                    rollout.id, group.prompt, rollout.member, rollout.attempt, replica_id,
-                    rollout.response_tokens, dispatch.token_budget(view, rollout),
-                    keeps_kv and rollout.tail_version == replica.version,
-                )
+            intent = (
+                rollout.id, group.prompt, rollout.member, rollout.attempt, replica_id,
+                rollout.response_tokens, dispatch.token_budget(view, rollout),
+                keeps_kv and rollout.tail_version == replica.version,
             )  # fmt: skip
+            out.append(new_record(actions.Generate, intent))
 
     # ---- the end --------------------------------------------------------------------------------------
 
@@ -460,12 +462,12 @@ class TrainingLoop:
         if rollout is None or rollout.replica != replica_id:
             raise ProtocolError(f"rollout {rollout_id} is not on replica {replica_id}")
         rollout.replica = -1
-        replica = self.view.pool.replicas[replica_id]
-        self.view.pool.left(replica)
-        self.view.running_rollouts -= 1
-        if not replica.running and replica.version < self.view.published:
+        view = self.view
+        replica = view.pool.left(replica_id)
+        view.running_rollouts -= 1
+        if not replica.running and replica.version < view.published:
             self._check_loads = True
-        if not self.view.running_rollouts and self.policy.capacity.colocated:
+        if not view.running_rollouts and self.policy.capacity.colocated:
             self._check_training = True
         return rollout
 

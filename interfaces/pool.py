@@ -22,6 +22,7 @@ class Replica:
         "kv_capacity_tokens",
         "kv_tokens",
         "loading",
+        "open",
         "queued",
         "running",
         "target",
@@ -38,6 +39,8 @@ class Replica:
         """Which entry of the pool's queue is the one that holds."""
         self.queued = -1
         """Load of its entry in the pool's queue; -1 while it may take no work."""
+        self.open = True
+        """Whether it may be given work: it lives, and neither loads nor drains."""
         self.alive = True
         self.loading = False
         self.draining = False
@@ -48,11 +51,6 @@ class Replica:
         self.exceptions: dict[int, InFlight] = {}
         self.kv_tokens = self.kv_capacity_tokens = 0
         """KV cache in use and there, as last reported; 0 while nothing is known."""
-
-    @property
-    def open(self) -> bool:
-        """Whether it may be given work."""
-        return self.alive and not self.loading and not self.draining
 
 
 class ReplicaPool:
@@ -104,7 +102,7 @@ class ReplicaPool:
         self._forget_version(replica.target)
         self.alive -= 1
         self.closed -= not replica.open
-        replica.alive = replica.loading = replica.draining = False
+        replica.open = replica.alive = replica.loading = replica.draining = False
         replica.running = 0
 
     def close(self, replica: Replica, target: PolicyVersion, *, loading: bool) -> None:
@@ -112,27 +110,25 @@ class ReplicaPool:
         self._take(replica)
         self._aim(replica, target)
         self.closed += replica.open
-        replica.loading, replica.draining = loading, not loading
+        replica.open, replica.loading, replica.draining = False, loading, not loading
 
     def reopen(self, replica: Replica, version: PolicyVersion) -> None:
         """It serves this version from now on and may take work."""
         self._aim(replica, version)
         self.closed -= 1
         replica.version = version
-        replica.loading = replica.draining = False
+        replica.open, replica.loading, replica.draining = True, False, False
         replica.in_flight = None
         replica.exceptions = {}
         self._put(replica)
 
-    def started(self, replica: Replica) -> None:
-        """One more rollout runs on it."""
-        replica.running += 1
-
-    def left(self, replica: Replica) -> None:
-        """One rollout less runs on it."""
+    def left(self, replica_id: int) -> Replica:
+        """One rollout less runs on this replica."""
+        replica = self.replicas[replica_id]
         replica.running -= 1
         if replica.running < replica.queued:
             self._put(replica)
+        return replica
 
     def least_loaded(self) -> Replica | None:
         """The open replica with the fewest rollouts; None when none is open."""
@@ -150,12 +146,12 @@ class ReplicaPool:
 
     def _put(self, replica: Replica) -> None:
         """Queue it at its present load."""
-        if len(self._heap) > STALE_ENTRIES * len(self.replicas):
-            self._heap[:] = sorted(entry for entry in self._heap if entry[1] == entry[2].turn)
-        self._turn += 1
-        replica.queued = replica.running
-        replica.turn = self._turn
-        heappush(self._heap, (replica.running, self._turn, replica))
+        heap = self._heap
+        if len(heap) > STALE_ENTRIES * len(self.replicas):
+            heap[:] = sorted(entry for entry in heap if entry[1] == entry[2].turn)
+        self._turn = replica.turn = turn = self._turn + 1
+        load = replica.queued = replica.running
+        heappush(heap, (load, turn, replica))
 
     def _take(self, replica: Replica) -> None:
         replica.queued = -1

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 
-from interfaces.rollout import Rollout, RolloutState
+from interfaces.rollout import PENDING, Rollout
 
 
 class DispatchQueue:
@@ -31,9 +31,9 @@ class DispatchQueue:
             batch = batches[0][2]
             while batch:
                 rollout = batch[-1]
-                if rollout.state is RolloutState.PENDING:
+                if rollout.state is PENDING:
                     yield rollout
-                    if rollout.state is RolloutState.PENDING:
+                    if rollout.state is PENDING:
                         return
                 batch.pop()
             heappop(batches)

@@ -19,6 +19,7 @@ from interfaces.events import (
     TrainingFinished,
     WeightsPublished,
 )
+from interfaces.records import new_record
 from interfaces.report_window import NOTHING, Reported, Window
 from interfaces.rollout import Segment, staleness
 from interfaces.starvation import Starvation
@@ -34,6 +35,8 @@ class ReportBuilder:
     def __init__(self, warmup_steps: int) -> None:
         self._warmup_steps = warmup_steps
         self.window = Window()
+        self._arrived: list[RolloutFinished] = []
+        """Those finished since anything else happened: they are folded together."""
         self._finished_rollouts: dict[int, Reported] = {}
         self._partial: dict[int, Reported] = {}
         """Rollouts that left a replica unfinished."""
@@ -65,21 +68,20 @@ class ReportBuilder:
 
     def fed(self, event: Event, actions: Iterable[Action]) -> None:
         """Take an event and what the core answered."""
-        if type(event) is RolloutFinished:
-            self._finished(event)
-        else:
-            self.event(event)
+        self.event(event)
         for action in actions:
             if type(action) is not Generate or self._partial or action.attempt:
                 self.action(action)
 
     def event(self, event: Event) -> None:
         """Take an event."""
-        self.now = event[0]
         kind = type(event)
         if kind is RolloutFinished:
-            self._finished(event)  # type: ignore[arg-type]
-        elif kind is RolloutAborted:
+            self._arrived.append(event)  # type: ignore[arg-type]
+            return
+        self._fold_arrived()
+        self.now = event[0]
+        if kind is RolloutAborted:
             self._aborted(event)  # type: ignore[arg-type]
         elif kind is RolloutFailed:
             self._failed(event)  # type: ignore[arg-type]
@@ -95,6 +97,7 @@ class ReportBuilder:
 
     def action(self, action: Action) -> None:
         """Take an action."""
+        self._fold_arrived()
         kind = type(action)
         if kind is Generate:
             self._generate(action)  # type: ignore[arg-type]
@@ -133,22 +136,27 @@ class ReportBuilder:
         self.window.dropped_tokens[cause] += event.lost_tokens
         self._lost(event.rollout, cause)
 
-    def _finished(self, event: RolloutFinished) -> None:
-        self.now, rollout_id, _, prompt_tokens, segments, _, _ = event
-        if self._partial:
-            segments = (*self._partial.pop(rollout_id, NOTHING).segments, *segments)
-        tokens = 0
-        for _, count in segments:
-            tokens += count
-        rollout = Reported(prompt_tokens, tokens, segments)
-        window = self.window
-        window.finished_rollouts += 1
-        window.finished_tokens += tokens
-        window.finished_lengths.add(tokens)
-        if rollout_id in self._dropped:
-            self._drop(rollout, self._dropped.pop(rollout_id))
-        else:
-            self._finished_rollouts[rollout_id] = rollout
+    def _fold_arrived(self) -> None:
+        arrived = self._arrived
+        if not arrived:
+            return
+        self.now = arrived[-1].at
+        partial, dropped, held = self._partial, self._dropped, self._finished_rollouts
+        lengths = []
+        for _, rollout_id, _, prompt_tokens, segments, _, _ in arrived:
+            if partial:
+                segments = (*partial.pop(rollout_id, NOTHING).segments, *segments)  # noqa: PLW2901
+            tokens = 0
+            for _, count in segments:
+                tokens += count
+            lengths.append(tokens)
+            rollout = new_record(Reported, (prompt_tokens, tokens, segments))
+            if rollout_id in dropped:
+                self._drop(rollout, dropped.pop(rollout_id))
+            else:
+                held[rollout_id] = rollout
+        arrived.clear()
+        self.window.finish(lengths)
 
     def _aborted(self, event: RolloutAborted) -> None:
         segments = (*self._partial.pop(event.rollout, NOTHING).segments, *event.segments)
@@ -164,9 +172,7 @@ class ReportBuilder:
         window.dropped_tokens[cause] += rollout.tokens
         if cut_short:
             window.cut_short += 1
-            window.finished_rollouts += 1
-            window.finished_tokens += rollout.tokens
-            window.finished_lengths.add(rollout.tokens)
+            window.finish([rollout.tokens])
 
     def _discard(self, action: Discard) -> None:
         """A group will not train. What the end of a run cuts off does not count as dropped."""
@@ -204,15 +210,15 @@ class ReportBuilder:
         self._measure_buffer()
         self._starvation.trained(train.rollouts)
         window, version, mask = self.window, train.version, train.mask_below
-        prompts = responses = masked = 0
+        prompts = masked = 0
+        lengths = []
         ages: defaultdict[int, int] = defaultdict(int)
         token_ages: defaultdict[int, int] = defaultdict(int)
         pop = self._finished_rollouts.pop
         for rollout_id in train.rollouts:
             prompt_tokens, tokens, segments = pop(rollout_id)
             prompts += prompt_tokens
-            responses += tokens
-            window.trained_lengths.add(tokens)
+            lengths.append(tokens)
             ages[segments[0][0]] += 1
             if train.last_segment:
                 mask = segments[-1][0]
@@ -225,6 +231,8 @@ class ReportBuilder:
             window.staleness.add(staleness(version, head), count)
         for segment_version, count in token_ages.items():
             window.token_staleness.add(version - segment_version, count)
+        window.trained_lengths.add(lengths)
+        responses = sum(lengths)
         window.masked_tokens += masked
         window.trained_response_tokens += responses
         window.trained_rollouts += len(train.rollouts)
@@ -280,6 +288,7 @@ class ReportBuilder:
 
     def build(self) -> dict[str, Any]:
         """The report as plain data: `areal-sim run --json` prints it."""
+        self._fold_arrived()
         self._account_blocked()
         self._measure_buffer()
         window = self.window

@@ -1,6 +1,7 @@
 """What a report adds up: rollouts that are under way, and sums over the steps that count."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from interfaces.rollout import Segment
@@ -45,3 +46,9 @@ class Window:
         self.blocked_s: defaultdict[str, float] = defaultdict(float)
         self.usage: Usage | None = None
         """Totals when the window began."""
+
+    def finish(self, lengths: Sequence[int]) -> None:
+        """Rollouts of these response lengths ended."""
+        self.finished_rollouts += len(lengths)
+        self.finished_tokens += sum(lengths)
+        self.finished_lengths.add(lengths)

@@ -25,6 +25,10 @@ class RolloutState(Enum):
     GONE = "gone"
 
 
+PENDING, RUNNING, REWARDING, FINISHED, GONE = RolloutState
+"""For what happens once a rollout: to look a member up in its class is a slow call in Python 3.11."""
+
+
 class GroupState(Enum):
     """Where a group is. Its credit is returned exactly once, on entering TRAINED or DISCARDED."""
 
@@ -49,7 +53,7 @@ class Rollout:
         self.member = member
         self.attempt = group.attempt
         self.failures = 0
-        self.state = RolloutState.PENDING
+        self.state = PENDING
         self.replica = -1
         self.dispatch_version: PolicyVersion = -1
         """Version that the replica had when this rollout was (last) dispatched without earlier tokens."""
@@ -70,16 +74,14 @@ class Rollout:
 
     def add_segments(self, segments: tuple[Segment, ...]) -> None:
         """Append what a replica generated since the last dispatch."""
-        if not segments:
-            return
-        for _, tokens in segments:
+        for version, tokens in segments:
             self.response_tokens += tokens
-        if self.head_version < 0:
-            self.head_version = segments[0][0]
-            self.segments = segments
-        else:
+            self.tail_version = version
+        if self.segments:
             self.segments = (*self.segments, *segments)
-        self.tail_version = segments[-1][0]
+        elif segments:
+            self.segments = segments
+            self.head_version = segments[0][0]
 
     def forget(self) -> None:
         """Start again from token 0: nothing generated so far counts."""

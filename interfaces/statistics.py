@@ -1,7 +1,7 @@
 """Histograms of small integers and quantiles: all the statistics a report needs, streamed."""
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 
 class Histogram:
@@ -63,12 +63,13 @@ class Lengths:
     __slots__ = ("_counts",)
 
     def __init__(self) -> None:
-        self._counts: defaultdict[int, int] = defaultdict(int)
+        self._counts: Counter[int] = Counter()
         """By length // FINEST."""
 
-    def add(self, tokens: int) -> None:
-        """Count one length."""
-        self._counts[tokens // self.FINEST] += 1
+    def add(self, lengths: Iterable[int]) -> None:
+        """Count these lengths."""
+        finest = self.FINEST
+        self._counts.update([tokens // finest for tokens in lengths])
 
     def width(self) -> int:
         """Tokens a bin, so that this histogram has few enough."""

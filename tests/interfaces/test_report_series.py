@@ -52,8 +52,8 @@ def test_no_series_in_a_flat_row(report: dict[str, Any]) -> None:
 
 def test_bins_of_lengths() -> None:
     lengths = Lengths()
-    for tokens in (0, 31, 32, 5000):
-        lengths.add(tokens)
+    lengths.add([0, 31])
+    lengths.add([32, 5000])
     assert lengths.width() == 128
     assert lengths.counts(128) == {"0": 3, "4992": 1}
     assert Lengths().counts(Lengths().width()) == {}
