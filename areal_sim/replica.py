@@ -4,7 +4,7 @@ Work that arrives in the middle of a decode step joins at its end, as in a real 
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 
 import simpy
@@ -106,7 +106,10 @@ class Replica:
         now = self.env.now
         stop = max(0.0, self.batch.time - now)
         exceptions = dict(action.exceptions)
-        for sequence in (*self.batch.running.values(), *self.waiting, *self.away.values()):
+        held: Iterable[Sequence] = ()
+        if exceptions or action.in_flight in ABORTS:
+            held = (*self.batch.running.values(), *self.waiting, *self.away.values())
+        for sequence in held:
             if exceptions.get(sequence.rollout, action.in_flight) in ABORTS:
                 self._remove(sequence)
                 self.report(RolloutAborted(now, sequence.rollout, self.id, sequence.segments))
@@ -340,20 +343,26 @@ class Replica:
     def _recompute(self, in_flight: InFlight | None, exceptions: dict[int, InFlight]) -> None:
         """Prefill again the contexts whose KV was discarded, a prompt that they share once."""
         batch = self.batch
+        clock, caching, recompute = batch.clock, batch.prefix_caching, InFlight.KEEP_RECOMPUTE
         prompts: set[int] = set()
-        tokens = sequences = 0
-        squared = 0.0
+        tokens = sequences = squared = 0
         for sequence in batch.running.values():
-            if exceptions.get(sequence.rollout, in_flight) is not InFlight.KEEP_RECOMPUTE:
+            if exceptions.get(sequence.rollout, in_flight) is not recompute:
                 continue
-            context = sequence.context + batch.clock - sequence.start_clock
-            shared = sequence.prompt_tokens if batch.prefix_caching and sequence.prompt in prompts else 0
-            prompts.add(sequence.prompt)
+            context = sequence.context + clock - sequence.start_clock
             sequences += 1
-            tokens += context - shared
-            squared += float(context) ** 2 - float(shared) ** 2
+            tokens += context
+            squared += context * context
+            if not caching:
+                continue
+            if sequence.prompt in prompts:
+                shared = sequence.prompt_tokens
+                tokens -= shared
+                squared -= shared * shared
+            else:
+                prompts.add(sequence.prompt)
         if tokens:
-            self._prefill(tokens, squared, again=True, sequences=sequences)
+            self._prefill(tokens, float(squared), again=True, sequences=sequences)
 
     # ---- state ----------------------------------------------------------------------------------------
 

@@ -29,9 +29,7 @@ class _Call(SimPyEvent):
 class Alarm(_Call):
     """A callback that is set again and again: no new event each time."""
 
-    def __init__(
-        self, env: simpy.Environment, priority: int, callback: Callable[[SimPyEvent], None]
-    ) -> None:
+    def __init__(self, env: simpy.Environment, priority: int, callback: Callable[[SimPyEvent], None]) -> None:
         super().__init__(env, callback)
         self._priority = priority
         self._callbacks = [callback]

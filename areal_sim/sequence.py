@@ -32,7 +32,7 @@ class Sequence:
         "prompt", "prompt_tokens", "rollout", "segments", "start_clock", "stops", "total",
     )  # fmt: skip
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 (keywords cost, once a rollout)
         self,
         rollout: int,
         prompt: int,

@@ -411,7 +411,7 @@ class TrainingLoop:
         view = self.view
         if view.role != "generate":
             return
-        dispatch, pool, out = self.policy.dispatch, view.pool, self._out
+        dispatch, out = self.policy.dispatch, self._out
         keeps_kv = self.policy.moves_keep_kv
         for rollout in self.ledger.queue.take():
             replica = dispatch.place(view, rollout)

@@ -68,7 +68,10 @@ class ReportBuilder:
 
     def fed(self, event: Event, actions: Iterable[Action]) -> None:
         """Take an event and what the core answered."""
-        self.event(event)
+        if type(event) is RolloutFinished:
+            self._arrived.append(event)
+        else:
+            self.event(event)
         for action in actions:
             if type(action) is not Generate or self._partial or action.attempt:
                 self.action(action)
