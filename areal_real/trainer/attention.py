@@ -9,7 +9,6 @@ lengths that models pass on (`cu_seq_lens_q`). This is the only place that choos
   padding, a block mask over the packed sequence is slower than padding.
 """
 
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -90,12 +89,12 @@ def packed_attention(
             boundaries=cu_seq_lens_q, longest=max_length_q,
         )  # fmt: skip
         return output, None
+    lengths = cu_seq_lens_q.diff().tolist()
+    # split, not slices: the gradient of each slice would fill and add a tensor of the whole sequence
+    documents = zip(*(tensor.split(lengths, dim=2) for tensor in (query, key, value)), strict=True)
     parts = []
-    bounds = cu_seq_lens_q.tolist()
-    for begin, end in pairwise(bounds):
-        document = slice(begin, end)
-        q, k, v = query[:, :, document], key[:, :, document], value[:, :, document]
-        mask = _window_mask(end - begin, sliding_window, query.device)
+    for q, k, v in documents:
+        mask = _window_mask(q.shape[2], sliding_window, q.device)
         parts.append(
             scaled_dot_product_attention(
                 q, k, v, mask, scale=scaling, is_causal=mask is None, enable_gqa=q.shape[1] != k.shape[1]

@@ -114,16 +114,10 @@ class Learner:
         totals.add_samples(list(samples))
         rows = rows_of(samples, self.scenario.real.loss, mask_below)
         try:
-            if self._needs_proximal:
-                self._recompute_proximal(rows, progress)
             if streaming:
                 self._accumulate(rows, 1, totals, progress)
             else:
-                for minibatch in self._minibatches(rows):
-                    self._accumulate(
-                        minibatch, sum(len(row.response_ids) for row in minibatch), totals, progress
-                    )
-                    self._optimize(totals, minibatch)
+                self._minibatch_steps(rows, totals, progress)
             if streaming and last:
                 self._optimize(totals, rows, denominator=totals.tokens)
         except TrainingError:
@@ -181,6 +175,16 @@ class Learner:
         parts = np.array_split(order, min(self.scenario.trainer.minibatches, len(rows)))
         return [[rows[index] for index in part] for part in parts]
 
+    def _minibatch_steps(self, rows: Sequence[Row], totals: StepTotals, progress: Callable[[], None]) -> None:
+        """One optimizer step a minibatch, all of them around the policy that the step starts from."""
+        minibatches = self._minibatches(rows)
+        if self._needs_proximal:
+            self._recompute_proximal([row for batch in minibatches[1:] for row in batch], progress)
+        for minibatch in minibatches:
+            tokens = sum(len(row.response_ids) for row in minibatch)
+            self._accumulate(minibatch, tokens, totals, progress)
+            self._optimize(totals, minibatch)
+
     def _recompute_proximal(self, rows: Sequence[Row], progress: Callable[[], None]) -> None:
         """Log-probs of all rows under the weights that the step starts from."""
         temperature = self.scenario.real.temperature
@@ -198,14 +202,19 @@ class Learner:
     def _accumulate(
         self, rows: Sequence[Row], denominator: int, totals: StepTotals, progress: Callable[[], None]
     ) -> None:
-        """Add the gradient of the sum of token losses, divided by `denominator`."""
+        """Add the gradient of the sum of token losses, divided by `denominator`.
+
+        Rows without proximal log-probs are those that train before the first optimizer step: their proximal
+        policy is the present one.
+        """
         temperature = self.scenario.real.temperature
         for batch in microbatches(rows, self.scenario.trainer):
             packed = pack(batch, self.device)
             logits = token_logits(self.model, packed, self.dtype)
             current_N = token_logprobs(logits, packed.targets_N, temperature)
+            proximal_N = packed.proximal_N if packed.proximal_N is not None else current_N.detach()
             losses = token_losses(
-                current_N, proximal_N=packed.proximal_N, behaviour_N=packed.behaviour_N,
+                current_N, proximal_N=proximal_N, behaviour_N=packed.behaviour_N,
                 advantages_N=packed.advantages_N, mask_N=packed.mask_N, loss=self.scenario.real.loss,
             )  # fmt: skip
             check_finite("loss of a token", losses.losses_N.detach(), batch, packed.owners)

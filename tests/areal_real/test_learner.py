@@ -371,3 +371,14 @@ def test_memory_does_not_grow_with_the_steps(model_dir):
         return len(found), sum(tensor.nbytes for tensor in found)
 
     assert tensors_after(5) == tensors_after(100)
+
+
+def test_later_minibatches_are_centred_on_the_policy_the_step_started_from(model_dir):
+    # the first minibatch needs no second forward pass; that of the others must agree with training to rounding
+    learner = Learner(model_dir, scenario(trainer__minibatches=4, real__optimizer={"learning_rate": 1e-12}))
+    stats = learner.step(random_samples(), 0)
+    assert stats.optimizer_steps == 4
+    assert stats.ratio_min == pytest.approx(1.0, abs=1e-4)
+    assert stats.ratio_max == pytest.approx(1.0, abs=1e-4)
+    moved = Learner(model_dir, scenario(trainer__minibatches=4, real__optimizer={"learning_rate": 1e-2}))
+    assert moved.step(random_samples(), 0).ratio_max > 1.01
