@@ -97,7 +97,7 @@ steps), in one process, by the learner and a sampler of its own: no engine, so n
 
 Naive PPO clips around the policy that sampled, and at this staleness it learns much more slowly. Decoupled PPO clips
 around the policy that the step starts from and weighs each token by `pi_prox / pi_behav`; it stays near the synchronous
-curve. Without that weight it learns as fast at first.
+curve. Without that weight it learned as fast at first, and ended behind.
 
 The weight was capped at {CAP:g}, which bound for {capped:.2%} of the tokens; the largest was {max(run.weight_max for run in decoupled):.3g}. One run took
 {sum(run.cpu_s for run in everyone) / len(everyone):.0f} s of CPU time on average."""

@@ -374,7 +374,7 @@ def test_memory_does_not_grow_with_the_steps(model_dir):
 
 
 def test_later_minibatches_are_centred_on_the_policy_the_step_started_from(model_dir):
-    # the first minibatch needs no second forward pass; that of the others must agree with training to rounding
+    # the first minibatch needs no second forward pass; that of the others must agree with it to rounding
     learner = Learner(model_dir, scenario(trainer__minibatches=4, real__optimizer={"learning_rate": 1e-12}))
     stats = learner.step(random_samples(), 0)
     assert stats.optimizer_steps == 4
