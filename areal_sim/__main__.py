@@ -15,6 +15,7 @@ from areal_sim.commands.scenarios import scenarios
 from areal_sim.commands.sensitivity import sensitivity
 from areal_sim.commands.sweep import sweep
 from areal_sim.commands.trace import trace
+from areal_sim.commands.validate import validate
 from areal_sim.commands.zoo import zoo
 from interfaces.errors import TestbedError
 
@@ -39,6 +40,7 @@ for command in (
     lengths,
     replay,
     sensitivity,
+    validate,
     scenarios,
 ):
     app.command()(command)

@@ -57,6 +57,8 @@ class Engine(Section):
     name: Literal["sglang", "vllm"] = "vllm"
     tensor_parallel: PositiveInt = 1
     max_num_seqs: PositiveInt = 256
+    decode_slowdown: PositiveFloat = 1.0
+    """Measured decode step over what the cost model says: a calibration of hardware and engine together."""
     max_num_batched_tokens: PositiveInt = 8192
     """Tokens of one prefill step; a longer prefill takes several."""
     gpu_memory_utilization: Share = 0.9

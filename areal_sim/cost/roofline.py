@@ -72,7 +72,8 @@ class RooflineCost:
     """Everything from the hardware file; other cost models replace only its decode kernels.
 
     A decode step is `decode_slowdown * (kernels + overheads)`, overheads being those of the hardware file
-    for a step, its layers and its requests, and never less than the physical floor.
+    for a step, its layers and its requests, and never less than the physical floor; `decode_slowdown` is that
+    of the hardware times that of the engine.
     """
 
     def __init__(self, resolved: Resolved, kernels: DecodeKernels | None = None) -> None:
@@ -82,6 +83,7 @@ class RooflineCost:
         self.provenance = self._kernels.source
         self.floor = Floor(resolved)
         self._shares = hardware.efficiencies
+        self._slowdown = self._shares.decode_slowdown * resolved.scenario.engine.decode_slowdown
         self._step_s = self._shares.step_overhead_s + resolved.model.layers * self._shares.layer_overhead_s
         self._model = resolved.model
         self._prefill_flops_per_s = (
@@ -90,7 +92,7 @@ class RooflineCost:
         self._chunk = resolved.scenario.engine.max_num_batched_tokens
         self._training, self._transfer = TrainerCost(resolved), TransferCost(resolved)
         self.decode_per_context_token_s = max(
-            self._shares.decode_slowdown * self._kernels.per_context_token_s,
+            self._slowdown * self._kernels.per_context_token_s,
             self.floor.decode_per_context_token_s,
         )
         self._base = [self._compute_base_s(n) for n in range(resolved.scenario.engine.max_num_seqs + 1)]
@@ -101,7 +103,7 @@ class RooflineCost:
 
     def _compute_base_s(self, n: int) -> float:
         overheads = self._step_s + n * self._shares.request_overhead_s
-        step_s = self._shares.decode_slowdown * (self._kernels.base_s(n) + overheads)
+        step_s = self._slowdown * (self._kernels.base_s(n) + overheads)
         return max(step_s, self.floor.decode_base_s(n))
 
     def prefill_s(self, tokens: int, squared_tokens: float, sequences: int = 1) -> float:

@@ -51,8 +51,9 @@ def test_synchronous_against_asynchronous_hours(place: int) -> None:
     assert sync > asynchronous
 
 
-@pytest.mark.parametrize("name", [name for name in shipped() if name.startswith("areal/")])
+@pytest.mark.parametrize("name", shipped())
 def test_no_prediction_beats_the_physical_floor(name: str) -> None:
+    """The floor law, over the whole scenario tree."""
     values = Simulation(load(name, ["run.steps=4", "run.warmup_steps=1"])).run()
     floor = values["floor"]
     assert 0 < floor["step_time_s"] <= values["step_time_s"]["mean"]
