@@ -168,7 +168,7 @@ class RealRun:
         report["floor"] = None
         report["wall_s"] = time.monotonic() - self._started
         report["policy"] = self.loop.policy.name
-        report["cost_model"] = "measured"
+        report["cost_model"], report["outside_calibration"] = "measured", []
         report["resumed_from_step"] = self.resumed_from
         steps = [{"step": step, **numbers} for step, numbers in sorted(recording.statistics.items())]
         report["training"] = steps
