@@ -1,6 +1,6 @@
 """Linear fits of seconds to amounts: relative residuals, soft-L1 loss, no negative parameter, intervals.
 
-Relative, because a model that is 5 % off at 4 ms and at 4 s is equally good; soft-L1, because measured times
+Relative, because a model that is 5 % off at 4 ms and at 4 s is equally good; soft L1, because measured times
 have outliers (a garbage collection, a neighbour) that are no part of the cost.
 """
 
@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
+from scipy.optimize import least_squares, nnls
 from scipy.stats import t as student
 
 Floats = NDArray[np.float64]
 
 COLLINEAR = 1e-3
 """Sine of the angle between a column and the span of the others below which it counts as inside."""
+MOST_ROUNDS = 60
 UNCERTAIN = 0.5
 """A parameter is not identified if its interval alone moves some prediction by this share."""
 
@@ -68,22 +69,29 @@ def collinear(rows: Rows) -> list[tuple[int, ...]]:
 def fit(rows: Rows) -> LinearFit:
     """The parameters that explain the rows best.
 
-    Errors are relative to the measured seconds. Rows outnumber parameters, and no column is `collinear`.
-    Intervals: sandwich covariance (HC3) of the robust fit and Student's t; a parameter that the data push
-    below 0 is 0, with the interval's upper end.
+    Residuals are relative to what is *predicted* (weights are computed again until they agree): relative to
+    what was measured, slow rows would weigh less than fast ones, and noise alone would make every
+    prediction too small. Rows outnumber parameters, and no column is `collinear`. Intervals: sandwich
+    covariance (HC3) of the robust fit and Student's t; a parameter that the data push below 0 is 0, with the
+    interval's upper end.
     """
-    relative = rows.relative
-    norms = np.linalg.norm(relative, axis=0)
-    unit, target = relative / norms, 1.0 - rows.known / rows.seconds
-    scale, values = 0.1, np.ones(unit.shape[1])
-    for _ in range(4):
+    norms = np.linalg.norm(rows.relative, axis=0)
+    amounts, sought = rows.amounts / norms, rows.seconds - rows.known
+    values, scale, floor = nnls(amounts, sought)[0], 0.1, 0.01 * float(np.median(rows.seconds))
+    for _ in range(MOST_ROUNDS):
+        before = values
+        basis = np.maximum(rows.known + amounts @ values, floor)
+        unit, target = amounts / basis[:, None], sought / basis
         values = _minimum(unit, target, values, scale)
         residual = unit @ values - target
         scale = max(1.4826 * float(np.median(np.abs(residual))), 1e-6)
+        if np.abs(values - before).max() <= 1e-7 * values.max():
+            break
+    predicted = rows.known + amounts @ values
     half = _half_widths(unit, residual, scale)
     values = np.where(values < 1e-7 * values.max(), 0.0, values)
     low, high = np.maximum(values - half, 0.0), values + half
-    return LinearFit(values / norms, low / norms, high / norms, residual)
+    return LinearFit(values / norms, low / norms, high / norms, predicted / rows.seconds - 1.0)
 
 
 def _minimum(unit: Floats, target: Floats, start: Floats, scale: float) -> Floats:
@@ -112,7 +120,14 @@ def _half_widths(unit: Floats, residual: Floats, scale: float) -> Floats:
 
 
 def uncertain(fitted: LinearFit, rows: Rows) -> Sequence[int]:
-    """Parameters whose interval alone moves some prediction by more than `UNCERTAIN`."""
+    """Parameters whose interval alone moves some prediction by more than `UNCERTAIN`.
+
+    Only where there are several, which could stand in for each other; a single one is an average, and its
+    interval says how good.
+    """
+    if len(fitted.values) == 1:
+        return []
     half = np.maximum(fitted.high - fitted.values, fitted.values - fitted.low)
-    effect = half * rows.relative.max(axis=0)
+    predicted = rows.seconds * (1.0 + fitted.errors)
+    effect = half * (rows.amounts / predicted[:, None]).max(axis=0)
     return [int(j) for j in np.flatnonzero(effect > UNCERTAIN)]

@@ -16,6 +16,7 @@ from areal_sim.calibration.samples import Measured, Sample, decode_sample
 from areal_sim.cost.training import TrainerCost
 from interfaces import memory
 from interfaces.actions import Train
+from interfaces.calibration import PartName
 from interfaces.errors import TraceError
 from interfaces.events import RolloutAborted, RolloutFailed, RolloutFinished
 from interfaces.profile import About
@@ -29,6 +30,9 @@ _NOTHING = Usage(
     decode_steps=0, context_token_steps=0.0, trained_tokens=0, trained_squared_tokens=0.0, kv_blocked_s=0.0,
     preemptions=0,
 )  # fmt: skip
+
+_WINDOWS: dict[PartName, str] = {"decode": "step_s", "prefill": "token_s"}
+"""Parts that are read from totals, and the amount that says how much happened."""
 
 
 def add_trace(measured: Measured, path: Path) -> None:
@@ -44,7 +48,7 @@ def add_trace(measured: Measured, path: Path) -> None:
     reader = _Reader(header, path)
     for record in records:
         reader.take(record)
-    measured.samples += reader.samples
+    measured.samples += reader.whole_windows()
     measured.about.append(reader.about)
     measured.sources.append(path.parent.name + "/" + path.name)
     measured.tensor_parallel.add(reader.resolved.scenario.engine.tensor_parallel)
@@ -88,6 +92,16 @@ class _Reader:
                 self._window(record)
             case Span():
                 self._span(record)
+
+    def whole_windows(self) -> list[Sample]:
+        """What was read, without windows so short that their ends cut as much as they hold."""
+        kept = [sample for sample in self.samples if sample.part not in _WINDOWS]
+        for part, key in _WINDOWS.items():
+            windows = [sample for sample in self.samples if sample.part == part]
+            if windows:
+                usual = float(np.median([sample.amounts[key] for sample in windows]))
+                kept += [sample for sample in windows if sample.amounts[key] >= 0.1 * usual]
+        return kept
 
     def _span(self, span: Span) -> None:
         seconds = span.end - span.start

@@ -11,6 +11,7 @@ from areal_report.terminal.options import Json, Sets
 
 if TYPE_CHECKING:
     from areal_sim.replay.recorded import Recorded
+    from interfaces.scenario import Resolved
 
 
 class Replayed(NamedTuple):
@@ -77,15 +78,24 @@ def _simulate(recorded: "Recorded", trace: Path, sets: list[str]) -> Replayed:
     from interfaces.setup import policy_of
 
     resolved = changed(recorded.resolved, sets) if sets else recorded.resolved
-    if recorded.real:  # the wait for a worker is part of the recorded latencies
-        unlimited = resolved.scenario.reward.model_copy(update={"workers": None})
-        scenario = resolved.scenario.model_copy(update={"reward": unlimited})
-        resolved = resolved.model_copy(update={"scenario": scenario})
+    if recorded.real:
+        resolved = _as_measured(recorded, resolved)
     redundancy = policy_of(resolved).capacity.redundancy
     workload = RecordedWorkload(resolved.scenario, resolved.where, redundancy, recorded)
     cost, notes = costs_of(trace, resolved, real=recorded.real)
     report = complete(Simulation(resolved, cost=cost, workload=workload).run(), resolved)
     return Replayed(report, workload.drawn, notes)
+
+
+def _as_measured(recorded: "Recorded", resolved: "Resolved") -> "Resolved":
+    """The scenario with what only the run knows: pauses; the wait for a worker is part of the latencies."""
+    scenario = resolved.scenario
+    pauses = {f"{kind}_s": sum(took) / len(took) for kind, took in recorded.pauses.items() if took}
+    changes = {
+        "reward": scenario.reward.model_copy(update={"workers": None}),
+        "run": scenario.run.model_copy(update=pauses),
+    }
+    return resolved.model_copy(update={"scenario": scenario.model_copy(update=changes)})
 
 
 def _rollouts(drawn: dict[str, int], recorded: "Recorded") -> str:

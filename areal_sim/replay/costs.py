@@ -61,7 +61,7 @@ def _fullest(part: PartName, measured: Measured) -> tuple[Calibration | None, st
         try:
             fitted, _ = calibrate(measured, "line", {(part, name): 0.0 for name in without})
         except DataError as error:
-            refused = refused or str(error)
+            refused = refused or str(error).partition(": measure")[0]  # what to measure: no use here
             continue
         left_out = ", ".join(without)
         return fitted, f"costs of {part} are fitted without {left_out}: {refused}" if without else ""

@@ -48,6 +48,8 @@ class Recorded:
         self.prompt_tokens: dict[int, int] = {}
         self.unrewarded: set[Place] = set()
         """Finished, but the trace ends before their reward."""
+        self.pauses: dict[str, list[float]] = {"checkpoint": [], "evaluation": []}
+        """Seconds of each on the trainer."""
         self._builder = ReportBuilder(self.resolved.scenario.run.warmup_steps)
         self._place: dict[int, Place] = {}
         self._tokens: dict[int, int] = {}
@@ -77,7 +79,7 @@ class Recorded:
     def _take(self, record: Record) -> None:
         match record:
             case Span() | Usage():
-                self._builder.telemetry(record)
+                self._measured(record)
                 return
             case Generate():
                 self._started(record)
@@ -96,6 +98,11 @@ class Recorded:
         elif not isinstance(record, Header):
             action: Action = record  # type: ignore[assignment]
             self._builder.action(action)
+
+    def _measured(self, record: Span | Usage) -> None:
+        self._builder.telemetry(record)
+        if isinstance(record, Span) and record.track == "trainer" and record.kind in self.pauses:
+            self.pauses[record.kind].append(record.end - record.start)
 
     def _started(self, action: Generate) -> None:
         self._place[action.rollout] = action.prompt, action.attempt, action.member
