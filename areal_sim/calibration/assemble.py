@@ -1,6 +1,7 @@
 """From measurements to calibrated costs: which parameters, fitted how, valid where."""
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -8,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from areal_sim.calibration import robust
-from areal_sim.calibration.identify import refusal, refuse_few
+from areal_sim.calibration.identify import refusal, refuse_few, scattered
 from areal_sim.calibration.robust import Floats
 from areal_sim.calibration.samples import Measured, Sample
 from interfaces.calibration import PARAMETERS, Calibration, Estimate, Part, PartName, Validity
@@ -19,6 +20,27 @@ Fixed = Mapping[tuple[PartName, str], float]
 MOST_KNOTS = 16
 NOT_LINEAR = 0.05
 """Median error of the line above which a table of batch sizes is tried."""
+
+
+SIMPLER: dict[PartName, tuple[tuple[str, ...], ...]] = {
+    "decode": (("sequence_s",), ("sequence_s", "context_token_s")),
+    "prefill": (("squared_token_s",), ("squared_token_s", "call_s")),
+    "train": (
+        ("microbatch_s",),
+        ("microbatch_s", "squared_token_s"),
+        ("microbatch_s", "squared_token_s", "optimizer_step_s"),
+    ),
+}
+"""Parameters to leave out where the data cannot identify all, least harmful first."""
+
+
+class _Options(NamedTuple):
+    """How to fit."""
+
+    form: DecodeForm
+    fixed: Fixed
+    left_out: tuple[str, ...]
+    keep_outliers: bool
 
 
 class Residual(NamedTuple):
@@ -36,9 +58,21 @@ _Fitted = tuple[Part, list[Residual]]
 
 
 def calibrate(
-    measured: Measured, form: DecodeForm = "auto", fixed: Fixed | None = None
+    measured: Measured,
+    form: DecodeForm = "auto",
+    fixed: Fixed | None = None,
+    *,
+    simplify: bool = False,
+    keep_outliers: bool = False,
 ) -> tuple[Calibration, list[Residual]]:
     """Fit every part that was measured.
+
+    Args:
+        measured: what was measured.
+        form: how a decode step depends on the batch; `auto` takes the table where a line does not fit.
+        fixed: parameters set by hand.
+        simplify: leave out, and say so, what the data cannot identify, where a simpler form is sensible.
+        keep_outliers: fit averages, so that sums come out right, instead of ignoring what is unusual.
 
     Raises:
         DataError: nothing was measured, or the data cannot identify a parameter (the message names it).
@@ -48,7 +82,8 @@ def calibrate(
     for name in PARAMETERS:
         samples = _usable([sample for sample in measured.samples if sample.part == name])
         if samples:
-            parts[name], rows = _part(name, samples, form, fixed or {})
+            options = _Options(form, fixed or {}, (), keep_outliers)
+            parts[name], rows = _part_or_simpler(name, samples, options, simplify)
             residuals += rows
     if not parts:
         raise DataError(
@@ -71,40 +106,47 @@ def _usable(samples: list[Sample]) -> list[Sample]:
     return [sample for sample in samples if len(sample.amounts) == most]
 
 
-def _part(name: PartName, samples: list[Sample], form: DecodeForm, fixed: Fixed) -> _Fitted:
+def _part_or_simpler(name: PartName, samples: list[Sample], options: _Options, simplify: bool) -> _Fitted:
+    try:
+        return _part(name, samples, options)
+    except DataError:
+        for left_out in SIMPLER.get(name, ()) if simplify else ():
+            with contextlib.suppress(DataError):
+                return _fit(name, samples, (), options._replace(left_out=left_out))
+        raise
+
+
+def _part(name: PartName, samples: list[Sample], options: _Options) -> _Fitted:
+    form = options.form
     knots = _knots(samples) if name == "decode" and form != "line" else ()
     if form == "table" or not 3 <= len(knots) <= len(samples) - 2:
-        return _fit(name, samples, knots if form == "table" else (), fixed)
+        return _fit(name, samples, knots if form == "table" else (), options)
     try:
-        line = _fit(name, samples, (), fixed)
-    except DataError as refused:
-        return _or_else(lambda: _fit(name, samples, knots, fixed), refused)
-    if line[0].median_error <= NOT_LINEAR:
-        return line
-    table = _or_else(lambda: _fit(name, samples, knots, fixed), line)
-    return table if table[0].median_error < line[0].median_error / 2 else line
-
-
-def _or_else(table: Callable[[], _Fitted], other: _Fitted | DataError) -> _Fitted:
-    """The table; where the data refuse it, the line or why the line was refused."""
-    try:
-        return table()
+        line = _fit(name, samples, (), options)
     except DataError:
-        if isinstance(other, DataError):
-            raise other from None
-        return other
+        with contextlib.suppress(DataError):
+            table = _fit(name, samples, knots, options)
+            if table[0].median_error <= NOT_LINEAR:
+                return table
+        raise
+    if line[0].median_error > NOT_LINEAR:
+        with contextlib.suppress(DataError):
+            table = _fit(name, samples, knots, options)
+            return table if table[0].median_error < line[0].median_error / 2 else line
+    return line
 
 
-def _fit(name: PartName, samples: list[Sample], knots: tuple[int, ...], fixed: Fixed) -> _Fitted:
+def _fit(name: PartName, samples: list[Sample], knots: tuple[int, ...], options: _Options) -> _Fitted:
     amounts = [_tabulated(sample, knots) for sample in samples] if knots else [s.amounts for s in samples]
     names = list(amounts[0])
-    assumed = _assumed(name, samples, fixed, tuple(names), bool(knots))
+    assumed = _assumed(name, samples, options, tuple(names), bool(knots))
     free = [one for one in names if one not in assumed]
     matrix = np.array([[row[one] for one in free] for row in amounts])
     seconds = np.array([sample.seconds for sample in samples])
-    values = {one: fixed.get((name, one), 0.0) for one in assumed}
+    values = {one: options.fixed.get((name, one), 0.0) for one in assumed}
     known = np.array([sum(values[one] * row.get(one, 0.0) for one in assumed) for row in amounts])
-    fitted = _identified(name, free, samples, robust.Rows(matrix, seconds, known))
+    rows = robust.Rows(matrix, seconds, known)
+    fitted = _identified(name, free, samples, rows, keep_outliers=options.keep_outliers)
     parameters = {one: Estimate(value=v, low=v, high=v) for one, v in values.items()}
     for one, value, low, high in zip(free, fitted.values, fitted.low, fitted.high, strict=True):
         parameters[one] = Estimate(value=float(value), low=float(low), high=float(high))
@@ -122,7 +164,7 @@ def _fit(name: PartName, samples: list[Sample], knots: tuple[int, ...], fixed: F
 
 
 def _identified(
-    name: PartName, free: list[str], samples: list[Sample], rows: robust.Rows
+    name: PartName, free: list[str], samples: list[Sample], rows: robust.Rows, *, keep_outliers: bool
 ) -> robust.LinearFit:
     """The fit, or the refusal that names what cannot be identified."""
     if not free:
@@ -132,18 +174,19 @@ def _identified(
     if tied:
         raise refusal(name, [free[j] for j in tied[0]], samples)
     refuse_few(name, len(samples), free)
-    fitted = robust.fit(rows)
+    fitted = robust.fit(rows, keep_outliers=keep_outliers)
     unsure = robust.uncertain(fitted, rows)
     if unsure:
-        raise refusal(name, [free[j] for j in unsure], samples)
+        raise scattered(name, [free[j] for j in unsure], samples)
     return fitted
 
 
 def _assumed(
-    name: PartName, samples: Sequence[Sample], fixed: Fixed, names: tuple[str, ...], tabulated: bool
+    name: PartName, samples: Sequence[Sample], options: _Options, names: tuple[str, ...], tabulated: bool
 ) -> dict[str, str]:
     """Parameters that are not fitted, and why."""
-    assumed = {key: "set by hand" for part, key in fixed if part == name and key in PARAMETERS[name]}
+    assumed = dict.fromkeys(options.left_out, "0: left out, the data cannot tell it")
+    assumed |= {key: "set by hand" for part, key in options.fixed if part == name}
     if tabulated:
         assumed = {key: why for key, why in assumed.items() if key == "context_token_s"}
     else:

@@ -7,8 +7,8 @@ from interfaces.calibration import PartName
 from interfaces.errors import DataError
 
 REMEDIES: dict[tuple[PartName, str], str] = {
-    ("decode", "step_s"): "measure at least two batch sizes, or use --decode table",
-    ("decode", "sequence_s"): "measure at least two batch sizes, or use --decode table",
+    ("decode", "step_s"): "measure at least two batch sizes",
+    ("decode", "sequence_s"): "measure at least two batch sizes",
     ("decode", "context_token_s"): "measure each batch size at two or more context lengths",
     ("prefill", "call_s"): "measure short and long prefills",
     ("prefill", "token_s"): "measure prefills of different numbers of tokens",
@@ -51,8 +51,22 @@ def refusal(part: PartName, names: Sequence[str], samples: Sequence[Sample]) -> 
     what = f"cannot identify {names[0]}" if len(names) == 1 else f"cannot tell {' from '.join(names)}"
     return DataError(
         f"{part}: {_rows(len(samples))} {what} ({_seen(samples)}): {remedy}; "
-        f"or set one by hand: {_by_hand(part, names[0])}"
+        f"or set one by hand: {_by_hand(part, names[0])}; or use --simplify"
     )
+
+
+def scattered(part: PartName, names: Sequence[str], samples: Sequence[Sample]) -> DataError:
+    """The error for parameters whose intervals are too wide: enough different rows, too much noise."""
+    return DataError(
+        f"{part}: {_rows(len(samples))} scatter too much to give {', '.join(names)} ({_seen(samples)}): "
+        f"measure more often, on an idle machine, or over a wider range"
+        f"{_or_table(part, names)}; or set one by hand: {_by_hand(part, names[0])}; or use --simplify"
+    )
+
+
+def _or_table(part: PartName, names: Sequence[str]) -> str:
+    """Scatter around a line may be a curve."""
+    return ", or use --decode table" if part == "decode" and names[0] in {"step_s", "sequence_s"} else ""
 
 
 def _rows(number: int) -> str:

@@ -16,6 +16,8 @@ Floats = NDArray[np.float64]
 
 COLLINEAR = 1e-3
 """Sine of the angle between a column and the span of the others below which it counts as inside."""
+ALL = 1e3
+"""Scale of the soft-L1 loss at which nothing is an outlier."""
 MOST_ROUNDS = 60
 UNCERTAIN = 0.5
 """A parameter is not identified if its interval alone moves some prediction by this share."""
@@ -66,18 +68,19 @@ def collinear(rows: Rows) -> list[tuple[int, ...]]:
     return [*found, tuple(sorted(tied))] if tied else found
 
 
-def fit(rows: Rows) -> LinearFit:
+def fit(rows: Rows, *, keep_outliers: bool = False) -> LinearFit:
     """The parameters that explain the rows best.
 
     Residuals are relative to what is *predicted* (weights are computed again until they agree): relative to
     what was measured, slow rows would weigh less than fast ones, and noise alone would make every
     prediction too small. Rows outnumber parameters, and no column is `collinear`. Intervals: sandwich
     covariance (HC3) of the robust fit and Student's t; a parameter that the data push below 0 is 0, with the
-    interval's upper end.
+    interval's upper end. `keep_outliers`: plain least squares, which gets sums right.
     """
     norms = np.linalg.norm(rows.relative, axis=0)
     amounts, sought = rows.amounts / norms, rows.seconds - rows.known
-    values, scale, floor = nnls(amounts, sought)[0], 0.1, 0.01 * float(np.median(rows.seconds))
+    scale = ALL if keep_outliers else 0.1
+    values, floor = nnls(amounts, sought)[0], 0.01 * float(np.median(rows.seconds))
     for _ in range(MOST_ROUNDS):
         before = values
         basis = np.maximum(rows.known + amounts @ values, floor)
@@ -85,6 +88,7 @@ def fit(rows: Rows) -> LinearFit:
         values = _minimum(unit, target, values, scale)
         residual = unit @ values - target
         scale = max(1.4826 * float(np.median(np.abs(residual))), 1e-6)
+        scale = ALL if keep_outliers else scale
         if np.abs(values - before).max() <= 1e-7 * values.max():
             break
     predicted = rows.known + amounts @ values

@@ -40,6 +40,9 @@ def calibrate(  # noqa: PLR0917
         DecodeForm,
         typer.Option(help="Decode step: a line in the batch, or a table (mixture of experts)."),
     ] = DecodeForm.auto,
+    simplify: Annotated[
+        bool, typer.Option("--simplify", help="Leave out, and say so, what the data cannot identify.")
+    ] = False,
     page: Annotated[
         Path | None,
         typer.Option("--page", metavar="FILE", help="Write residual plots (HTML).", show_default=False),
@@ -58,7 +61,7 @@ def calibrate(  # noqa: PLR0917
     from interfaces.calibration import write_calibration
 
     by_hand = dict(_fixed(text) for text in fixed)
-    made, residuals = assemble.calibrate(read_all(sources), decode.value, by_hand)
+    made, residuals = assemble.calibrate(read_all(sources), decode.value, by_hand, simplify=simplify)
     write_atomically(output, write_calibration(made))
     if as_json:
         typer.echo(write_calibration(made), nl=False)

@@ -15,16 +15,6 @@ from interfaces.calibration import Calibration, PartName
 from interfaces.errors import DataError
 from interfaces.scenario import Resolved
 
-SIMPLER: dict[PartName, tuple[tuple[str, ...], ...]] = {
-    "decode": (("sequence_s",), ("sequence_s", "context_token_s")),
-    "train": (
-        ("microbatch_s",),
-        ("microbatch_s", "squared_token_s"),
-        ("microbatch_s", "squared_token_s", "optimizer_step_s"),
-    ),
-}
-"""Parameters to leave out, least harmful first."""
-
 
 def costs_of(trace: Path, resolved: Resolved, *, real: bool) -> tuple[CostModel, list[str]]:
     """The cost model to replay with, and what a user must know about it.
@@ -56,13 +46,9 @@ def fit_parts(measured: Measured) -> tuple[Calibration | None, list[str]]:
 
 
 def _fullest(part: PartName, measured: Measured) -> tuple[Calibration | None, str]:
-    refused = ""
-    for without in ((), *SIMPLER.get(part, ())):
-        try:
-            fitted, _ = calibrate(measured, "line", {(part, name): 0.0 for name in without})
-        except DataError as error:
-            refused = refused or str(error).partition(": measure")[0]  # what to measure: no use here
-            continue
-        left_out = ", ".join(without)
-        return fitted, f"costs of {part} are fitted without {left_out}: {refused}" if without else ""
-    return None, f"costs of {part} come from the roofline: {refused}"
+    try:
+        fitted, _ = calibrate(measured, "line", simplify=True, keep_outliers=True)
+    except DataError as error:
+        return None, f"costs of {part} come from the roofline: {error}"
+    left_out = [name for name, why in fitted.parts[part].assumed.items() if "left out" in why]
+    return fitted, f"costs of {part}: {', '.join(left_out)} left out, one run cannot tell" if left_out else ""

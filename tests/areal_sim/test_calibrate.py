@@ -141,7 +141,7 @@ def test_a_parameter_lost_in_noise_is_refused() -> None:
         for b in (1, 2, 4, 8)
         for _ in range(3)
     ]
-    with pytest.raises(DataError, match="context_token_s"):
+    with pytest.raises(DataError, match=r"scatter too much.*context_token_s"):
         calibrate(measured(rows), "line")
 
 
@@ -152,6 +152,42 @@ def test_a_parameter_set_by_hand_is_taken_and_said() -> None:
     assert part.assumed == {"sequence_s": "set by hand"}
     assert part.parameters["step_s"].value == pytest.approx(2e-2, rel=1e-4)
     assert part.parameters["sequence_s"].value == 3e-4
+
+
+def test_simplify_leaves_out_what_cannot_be_told_and_says_so() -> None:
+    """Micro-batches and optimizer steps as many in every row: one of them carries both."""
+    rows: list[Measurement] = [
+        row.model_copy(update={"microbatches": 4, "optimizer_steps": 4, "seconds": 4.0 + 1e-3 * row.tokens})
+        for row in measurements()
+        if isinstance(row, TrainRow)
+    ]
+    with pytest.raises(DataError, match="or use --simplify"):
+        calibrate(measured(rows))
+    part = calibrate(measured(rows), simplify=True)[0].parts["train"]
+    assert part.assumed == {"microbatch_s": "0: left out, the data cannot tell it"}
+    assert part.parameters["optimizer_step_s"].value == pytest.approx(1.0, rel=1e-3)
+    assert part.parameters["token_s"].value == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_averages_keep_outliers_and_sums_come_out_right() -> None:
+    rows = only(measurements(noise=0.05, outliers=0.2, repeats=8), DecodeRow)
+    whole = sum(row.seconds for row in rows)
+
+    def predicted(*, keep_outliers: bool) -> float:
+        _, residuals = calibrate(measured(rows), "line", keep_outliers=keep_outliers)
+        return sum(row.predicted_s for row in residuals)
+
+    assert predicted(keep_outliers=True) == pytest.approx(whole, rel=0.03)
+    assert predicted(keep_outliers=False) < 0.9 * whole
+
+
+def test_noise_alone_does_not_make_predictions_small() -> None:
+    """Weights by what was measured would make them 1 - variance = 0.91 of the truth."""
+    rows = only(measurements(noise=0.3, repeats=30), DecodeRow)
+    _, residuals = calibrate(measured(rows), "line", keep_outliers=True)
+    assert sum(row.predicted_s for row in residuals) == pytest.approx(
+        sum(row.seconds for row in rows), rel=0.03
+    )
 
 
 def test_nothing_measured_is_an_error() -> None:
