@@ -12,10 +12,10 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from areal_report import headline, run_charts, sweep_charts, time_share
+from areal_report import headline, plan_charts, run_charts, sweep_charts, time_share
 from areal_report.chart import Chart, Data
 from areal_report.palette import KINDS, kind, ordered
-from areal_report.source import Progress, Run, Sweep, read
+from areal_report.source import Progress, Run, Sweep, plans, read
 
 _SECTION = '<section><h2>{title}</h2><p class="caption">{caption}</p>{body}</section>'
 _CHART = '<div class="chart"><div id="{id}" style="min-height:{height}px"></div>{tip}</div>'
@@ -29,14 +29,25 @@ def page(paths: Sequence[Path], progress: Progress = lambda _: None) -> str:
         TraceError: a trace is damaged.
     """
     runs, sweeps = read(paths, progress)
-    return render(runs, sweeps)
+    return render(runs, sweeps, plans(paths))
 
 
-def render(runs: Sequence[Run], sweeps: Sequence[Sweep]) -> str:
-    """The HTML of runs and sweeps."""
-    charts = run_charts_of(runs)
-    sections = [_head(runs)] if runs else []
-    sections += [_missing(runs), *map(_section, charts)]
+def render(runs: Sequence[Run], sweeps: Sequence[Sweep], planned: Sequence[Data] = ()) -> str:
+    """The HTML of plans, runs and sweeps."""
+    charts: list[Chart] = []
+    sections: list[str] = []
+    for number, plan in enumerate(planned):
+        made = plan_charts.charts(plan, number)
+        title = f"The best plans for {plan['gpus']} GPUs"
+        caption = f"{plan['model']} on {plan['hardware']}, scenario {plan['scenario']}."
+        body = plan_charts.table(plan)
+        sections.append(_SECTION.format(title=escape(title), caption=escape(caption), body=body))
+        sections += map(_section, made)
+        charts += made
+    of_runs = run_charts_of(runs)
+    sections += [_head(runs)] if runs else []
+    sections += [_missing(runs), *map(_section, of_runs)]
+    charts += of_runs
     for number, sweep in enumerate(sweeps):
         made = sweep_charts.charts(sweep, number)
         caption = f"{len(sweep.rows)} points over {', '.join(sweep.keys)}. {sweep_charts.fastest(sweep)}"
@@ -45,6 +56,8 @@ def render(runs: Sequence[Run], sweeps: Sequence[Sweep]) -> str:
         sections += [lead, *map(_section, made)]
         charts += made
     title, sub = _title(runs, sweeps)
+    if planned:
+        title, sub = f"Plan for {planned[0]['gpus']} GPUs", planned[0]["scenario"]
     return _assembled(title, sub, "\n".join(sections), charts)
 
 

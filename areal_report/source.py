@@ -11,7 +11,7 @@ from interfaces.diagnosis import bottleneck
 from interfaces.errors import TestbedError
 from interfaces.events import RANK, Event, TrainingFinished
 from interfaces.report import ReportBuilder
-from interfaces.run_files import REPORT, SCENARIO, SWEEP, TRACE, TRACE_PART
+from interfaces.run_files import PLAN, REPORT, SCENARIO, SWEEP, TRACE, TRACE_PART
 from interfaces.telemetry import Usage
 from interfaces.trace import Header, read_trace
 
@@ -78,12 +78,25 @@ def read(paths: Sequence[Path], progress: Progress = lambda _: None) -> tuple[li
     ]
     sweeps = [_sweep(path) for path in paths if (path / SWEEP).is_file()]
     for path in paths:
-        if not (path / SWEEP).is_file() and not _run_directories(path):
+        if not any((path / file).is_file() for file in (SWEEP, PLAN)) and not _run_directories(path):
             raise SourceError(
-                f"{path}: holds neither {REPORT}, {TRACE} nor {SWEEP}; make them with "
-                f"`areal-sim run SCENARIO --out {path}` (or compare, or sweep)"
+                f"{path}: holds neither {REPORT}, {TRACE}, {SWEEP} nor {PLAN}; make them with "
+                f"`areal-sim run SCENARIO --out {path}` (or compare, sweep, plan)"
             )
     return runs, sweeps
+
+
+def plans(paths: Sequence[Path]) -> list[Data]:
+    """The plans in these directories.
+
+    Raises:
+        SourceError: one of them is damaged.
+    """
+    found = [(path / PLAN, _json(path / PLAN)) for path in paths]
+    for file, plan in found:
+        if plan is not None and not plan.get("plans"):
+            raise SourceError(f"{file}: is not a plan of `areal-sim plan`; make it again")
+    return [plan for _, plan in found if plan is not None]
 
 
 def _is_run(path: Path) -> bool:

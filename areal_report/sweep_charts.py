@@ -72,9 +72,9 @@ def charts(sweep: Sweep, number: int) -> list[Chart]:
     if not found:
         return []
     keys = varied(sweep)
-    made = [_lines(found, keys, number), _pareto(found, number)]
+    made = [_lines(found, keys, number), pareto_chart(found, number)]
     if len(keys) >= 2:
-        made.insert(1, _heat(found, keys, number))
+        made.insert(1, heat(found, keys, number))
     share = time_share.of_sweep(sweep, number)
     return [*made, *([share] if share is not None else [])]
 
@@ -141,7 +141,8 @@ def _spread(line: Sequence[Point], column: str, scale: float) -> Data:
     }  # fmt: skip
 
 
-def _heat(found: Sequence[Point], keys: Sequence[str], number: int) -> Chart:
+def heat(found: Sequence[Point], keys: Sequence[str], number: int | str) -> Chart:
+    """Throughput over the first two keys, the best over the others."""
     across, down = keys[0], keys[1]
     x = list(dict.fromkeys(point.values[across] for point in found))
     y = list(dict.fromkeys(point.values[down] for point in found))
@@ -154,7 +155,7 @@ def _heat(found: Sequence[Point], keys: Sequence[str], number: int) -> Chart:
     def table(write: Callable[[float, float | None], float | str | None]) -> list[list[float | str | None]]:
         return [[write(*best[row, col]) if (row, col) in best else None for col in x] for row in y]
 
-    heat = {
+    cells = {
         "type": "heatmap", "x": x, "y": y, "z": table(lambda speed, _: round(speed / 1e3, 3)),
         "text": table(lambda speed, age: f"{speed / 1e3:.4g}<br>η̄ {age or 0:.2g}"),
         "texttemplate": "%{text}", "colorscale": VALUES, "xgap": 2, "ygap": 2, "hoverongaps": False,
@@ -167,10 +168,11 @@ def _heat(found: Sequence[Point], keys: Sequence[str], number: int) -> Chart:
         f"In each cell: throughput in k tokens/s{others}, and below it η̄, the mean staleness in versions."
     )
     title = f"Throughput over {short(across)} and {short(down)}"
-    return Chart(f"sweep-heat-{number}", title, caption, [heat], layout, 160 + 62 * max(3, len(y)))
+    return Chart(f"sweep-heat-{number}", title, caption, [cells], layout, 160 + 62 * max(3, len(y)))
 
 
-def _pareto(found: Sequence[Point], number: int) -> Chart:
+def pareto_chart(found: Sequence[Point], number: int | str) -> Chart:
+    """Throughput against mean staleness, the front marked."""
     usable = [p for p in found if p.mean(THROUGHPUT) is not None and p.mean(STALENESS) is not None]
     front = pareto(usable)
     on_it = {id(point) for point in front}

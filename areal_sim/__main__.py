@@ -8,6 +8,7 @@ from areal_sim.commands.calibrate import calibrate
 from areal_sim.commands.check import check
 from areal_sim.commands.compare import compare
 from areal_sim.commands.lengths import lengths
+from areal_sim.commands.plan import plan
 from areal_sim.commands.replay import replay
 from areal_sim.commands.report import report
 from areal_sim.commands.run import run
@@ -32,6 +33,7 @@ for command in (
     run,
     compare,
     sweep,
+    plan,
     zoo,
     report,
     trace,
@@ -46,10 +48,20 @@ for command in (
     app.command()(command)
 
 
+def _with_ray_address(arguments: list[str]) -> list[str]:
+    """A bare `--ray`, whose address may be left out, gets the address that means "find or start one"."""
+    full: list[str] = []
+    for index, argument in enumerate(arguments):
+        following = arguments[index + 1 : index + 2]
+        bare = argument == "--ray" and (not following or following[0].startswith("-"))
+        full.append("--ray=auto" if bare else argument)
+    return full
+
+
 def main() -> None:
     """Run the command line; what a user can act on is one message on stderr and an exit code."""
     try:
-        app()
+        app(_with_ray_address(sys.argv[1:]))
     except TestbedError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)

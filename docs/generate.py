@@ -32,7 +32,8 @@ TYPES = {
     "Groups": "integer > 0", "Staleness": "integer >= 0", "PositiveFloat": "number > 0",
     "NonNegative": "number >= 0", "float": "number", "StalenessOrInf": "number >= 0 or inf",
     "Positive": "integer > 0", "Count": "integer >= 0", "Factor": "number >= 1", "Ratio": "number >= 0",
-    "Share": "0 < number <= 1", "str": "text", "bool": "true or false", "Distribution": "distribution",
+    "Share": "0 < number <= 1", "Range": "list of two numbers", "str": "text",
+    "bool": "true or false", "Distribution": "distribution",
 }  # fmt: skip
 
 
@@ -136,7 +137,7 @@ def scenario_reference() -> str:
         "`scenarios/hardware/*.toml` and `scenarios/models/*.toml`.",
         "",
     ]
-    for cls in (hardware.Hardware, hardware.Efficiencies, hardware.Model):
+    for cls in (hardware.Hardware, hardware.Efficiencies, hardware.EfficiencyRanges, hardware.Model):
         lines += section(cls.__name__, cls, "###")
     return "\n".join(lines).rstrip() + "\n"
 

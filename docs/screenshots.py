@@ -15,20 +15,24 @@ COMPARISON = [
     "compare", "areal/table1_1_5b_sync", "areal/table1_1_5b_async", "--set", "run.steps=6",
     "--set", "run.warmup_steps=2", "--seed", "0",
 ]  # fmt: skip
+PLAN = ["plan", "areal/fig6b_7b", "--gpus", "64", "--seed", "0"]
+PICTURES = {"report.png": (COMPARISON, 1540), "plan.png": (PLAN, 1250)}
+"""Command, and height of the picture in pixels."""
 
 
-def take(images: Path, *more: str) -> Path:
-    """The picture of a comparison, into this folder; `more` arguments for the simulation."""
+def take(images: Path, name: str, *more: str) -> Path:
+    """One picture, into this folder; `more` arguments for the command."""
     images.mkdir(parents=True, exist_ok=True)
+    command, height = PICTURES[name]
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "areal_sim", *COMPARISON, *more, "--out", folder]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        page = Path(folder) / "report.html"
-        browser.screenshot(page, images / "report.png", width=1240, height=1540)
-    return images / "report.png"
+        whole = [sys.executable, "-m", "areal_sim", *command, *more, "--out", folder]
+        subprocess.run(whole, check=True, stdout=subprocess.DEVNULL)
+        browser.screenshot(Path(folder) / "report.html", images / name, width=1240, height=height)
+    return images / name
 
 
 if __name__ == "__main__":
     if browser.BROWSER is None:
         sys.exit(f"error: {browser.WHY_NOT}")
-    sys.stdout.write(f"written: {take(IMAGES)}\n")
+    for picture in PICTURES:
+        sys.stdout.write(f"written: {take(IMAGES, picture)}\n")

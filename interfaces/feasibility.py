@@ -5,6 +5,7 @@ would fix things: counts first, then memory.
 """
 
 import math
+from collections.abc import Sequence
 
 from interfaces import memory
 from interfaces.distributions import Constant, Distribution, Empirical, Exponential, Gamma, Mixture
@@ -33,6 +34,23 @@ def check(resolved: Resolved, colocated: bool = False) -> None:
     _check_replica_memory(resolved, colocated)
     _check_kv_cache(resolved, colocated)
     _check_trainer_memory(resolved)
+
+
+def check_pool(resolved: Resolved, pool: str, colocated: bool = False) -> None:
+    """The rules for one side only: `pool` is "engine", "trainer" or "both"; for a search over many sides.
+
+    Raises:
+        ScenarioError: the first rule that is broken.
+    """
+    if pool != "trainer":
+        _check_replica_memory(resolved, colocated)
+        _check_kv_cache(resolved, colocated)
+    if pool != "engine":
+        _check_batch(resolved)
+        _check_trainer_memory(resolved)
+    if pool == "both":
+        _check_gpus(resolved, colocated)
+    _check_heads(resolved, ("engine", "trainer") if pool == "both" else (pool,))
 
 
 def replicas(scenario: Scenario) -> int:
@@ -106,12 +124,10 @@ def _splits(model: Model, ranks: int) -> bool:
     return model.heads % ranks == 0 and (model.kv_heads % ranks == 0 or ranks % model.kv_heads == 0)
 
 
-def _check_heads(resolved: Resolved) -> None:
+def _check_heads(resolved: Resolved, sections: Sequence[str] = ("engine", "trainer")) -> None:
     model, scenario = resolved.model, resolved.scenario
-    for section, ranks in (
-        ("engine", scenario.engine.tensor_parallel),
-        ("trainer", scenario.trainer.tensor_parallel),
-    ):
+    for section in sections:
+        ranks = (scenario.engine if section == "engine" else scenario.trainer).tensor_parallel
         if not _splits(model, ranks):
             good = [str(n) for n in range(1, resolved.hardware.gpus_per_node + 1) if _splits(model, n)]
             rule = f"does not divide the {model.heads} heads ({model.kv_heads} KV heads) of {model.name}"

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 Share = Annotated[float, Field(gt=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -10,6 +10,24 @@ NonNegative = Annotated[float, Field(ge=0)]
 
 class _Data(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+Range = tuple[NonNegative, NonNegative]
+
+
+class EfficiencyRanges(_Data):
+    """Least and largest credible value of each efficiency, from its source; a key left out is exact."""
+
+    decode_weight_bandwidth_share: Range | None = None
+    decode_kv_bandwidth_share: Range | None = None
+    decode_flops_share: Range | None = None
+    prefill_flops_share: Range | None = None
+    training_flops_share: Range | None = None
+    step_overhead_s: Range | None = None
+    layer_overhead_s: Range | None = None
+    request_overhead_s: Range | None = None
+    decode_slowdown: Range | None = None
+    microbatch_overhead_s: Range | None = None
 
 
 class Efficiencies(_Data):
@@ -38,6 +56,27 @@ class Efficiencies(_Data):
     """Measured engine step / (kernel sum + overheads): what the engine version adds to the kernels."""
     microbatch_overhead_s: NonNegative
     """Time of one trainer micro-batch that does not grow with its tokens (launch, pipeline fill)."""
+    ranges: EfficiencyRanges = EfficiencyRanges()
+    """How far off each of them may be."""
+
+    @model_validator(mode="after")
+    def _ranges_hold_their_values(self) -> "Efficiencies":
+        for name, value in self.given_ranges().items():
+            low, high = value
+            if not low <= getattr(self, name) <= high:
+                raise ValueError(f"ranges.{name} does not hold the value {getattr(self, name):g}")
+            if name.endswith("_share") and not 0 < low <= high <= 1:
+                raise ValueError(f"ranges.{name} is not between 0 and 1")
+            if name == "decode_slowdown" and low < 1:
+                raise ValueError("ranges.decode_slowdown starts below 1")
+        return self
+
+    def given_ranges(self) -> dict[str, tuple[float, float]]:
+        """The ranges there are, by the name of the efficiency."""
+        found: dict[str, tuple[float, float] | None] = {
+            name: getattr(self.ranges, name) for name in EfficiencyRanges.model_fields
+        }
+        return {name: value for name, value in found.items() if value is not None}
 
 
 class Hardware(_Data):
@@ -60,6 +99,7 @@ class Hardware(_Data):
     """Small-message all-reduce inside a node."""
     efficiencies: Efficiencies
     usd_per_gpu_hour: NonNegative | None = None
+    """List price; None where no public one is known."""
     fits_as: str | None = None
     """Name under which `scenarios/fits/decode.toml` lists measured decode steps for this die."""
     source: str

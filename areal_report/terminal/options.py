@@ -37,6 +37,19 @@ Jobs = Annotated[
 ]
 
 
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray", metavar="[ADDRESS]", show_default=False,
+        help="Simulate on a Ray cluster; without ADDRESS: the one of this machine, or one started here.",
+    ),
+]  # fmt: skip
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on where an earlier command with this --out was stopped.")
+]
+Png = Annotated[bool, typer.Option("--png", help="Also save every chart of the page as PNG; needs chromium.")]
+
+
 class TraceKind(StrEnum):
     """How much of a run is written to disk."""
 

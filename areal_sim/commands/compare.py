@@ -2,16 +2,17 @@
 
 # ruff: noqa: PLC0415 - imports in functions: --help and bad input must answer at once
 
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from areal_report.terminal.options import Jobs, Json, Out, ScenarioList, Seed, Sets, Trace, with_seed
+from areal_report.terminal.options import Jobs, Json, Out, Png, ScenarioList, Seed, Sets, Trace, with_seed
 
 if TYPE_CHECKING:
     from areal_report.run_directory import RunDirectory
-    from areal_sim.commands.simulate import Outcome
+    from areal_sim.executor.task import Outcome
     from interfaces.scenario import Resolved
 
 
@@ -23,6 +24,7 @@ def compare(  # noqa: PLR0917
     as_json: Json = False,
     jobs: Jobs = None,
     trace: Trace = None,
+    png: Png = False,
 ) -> None:
     """Simulate scenarios side by side: speedup, step time and where the time goes.
 
@@ -32,8 +34,9 @@ def compare(  # noqa: PLR0917
     """
     from areal_report.terminal.caveats import warn_outside
     from areal_sim.commands.recording import traced
-    from areal_sim.commands.simulate import attempt_all
     from areal_sim.commands.simulate import validate as check
+    from areal_sim.executor.evaluate import attempt_all
+    from areal_sim.executor.task import Task
     from interfaces.scenario_file import load
 
     if len(scenarios) < 2:
@@ -45,7 +48,8 @@ def compare(  # noqa: PLR0917
     recorded = [bool(places) and traced(point, trace) for point in points]
     try:
         files = [place.trace_part if it else None for place, it in zip(places, recorded, strict=False)]
-        outcomes = attempt_all(points, jobs, "scenarios", files)
+        tasks = [Task(*pair) for pair in zip_longest(points, files)]
+        outcomes = attempt_all(tasks, "scenarios", jobs=jobs)
         reports = _reports(outcomes)
         _show(scenarios, reports, as_json)
         warn_outside(reports)
@@ -55,7 +59,7 @@ def compare(  # noqa: PLR0917
         for place in places:
             place.abandon()
     if out is not None:
-        _write_comparison(out, places, _as_data(scenarios, reports))
+        _write_comparison(out, places, _as_data(scenarios, reports), png)
         typer.echo(f"written: {out}", err=as_json)
 
 
@@ -113,11 +117,11 @@ def _write(place: "RunDirectory", point: "Resolved", report: dict[str, Any]) -> 
     place.commit()
 
 
-def _write_comparison(out: Path, places: "list[RunDirectory]", data: dict[str, Any]) -> None:
+def _write_comparison(out: Path, places: "list[RunDirectory]", data: dict[str, Any], png: bool) -> None:
     from areal_report.run_directory import write_atomically
     from areal_report.terminal.output import to_json
     from areal_sim.commands.report import write_page
     from interfaces.run_files import COMPARISON, PAGE
 
     write_atomically(out / COMPARISON, to_json(data))
-    write_page([place.path for place in places], out / PAGE)
+    write_page([place.path for place in places], out / PAGE, png)

@@ -1,7 +1,5 @@
 """What of a simulation is written to disk as its trace."""
 
-# ruff: noqa: PLC0415 - imports in functions: --help and bad input must answer at once
-
 from typing import TYPE_CHECKING
 
 import typer
@@ -10,7 +8,6 @@ from areal_report.terminal.options import TraceKind
 
 if TYPE_CHECKING:
     from interfaces.scenario import Resolved
-    from interfaces.trace import Header
 
 FULL_TRACE_ROLLOUTS = 300_000
 """A run of more rollouts is traced only on request: its trace would be hundreds of megabytes."""
@@ -26,15 +23,3 @@ def traced(resolved: "Resolved", asked: TraceKind | None) -> bool:
         )
         return False
     return asked is not TraceKind.summary
-
-
-def header(resolved: "Resolved") -> "Header":
-    """Line 1 of its trace."""
-    import json
-    from importlib.metadata import version
-
-    from interfaces.scenario_file import to_json
-    from interfaces.trace import SCHEMA, Header
-
-    scenario = json.loads(to_json(resolved))
-    return Header(SCHEMA, "sim", resolved.scenario.run.seed, scenario, version("areal-testbed"))

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from areal_report.terminal.options import Json, Out, ScenarioArgument, Seed, Sets, Trace, TraceKind, with_seed
+from areal_report.terminal.options import (
+    Json,
+    Out,
+    Png,
+    ScenarioArgument,
+    Seed,
+    Sets,
+    Trace,
+    TraceKind,
+    with_seed,
+)
 
 if TYPE_CHECKING:
     from areal_report.run_directory import RunDirectory
@@ -21,6 +31,7 @@ def run(  # noqa: PLR0917
     seed: Seed = None,
     as_json: Json = False,
     trace: Trace = None,
+    png: Png = False,
 ) -> None:
     """Simulate one scenario and print what it predicts.
 
@@ -43,7 +54,7 @@ def run(  # noqa: PLR0917
     _show(report, resolved, directory, as_json)
     warn_outside([report])
     if out is not None:
-        write_page([out], out / PAGE)
+        write_page([out], out / PAGE, png)
     if report["partial"] and report["ended"] is None:
         raise typer.Exit(INTERRUPTED)
 
@@ -94,7 +105,8 @@ def _run(resolved: "Resolved", writer: "TraceWriter | None") -> dict[str, Any]:
 
 
 def _writer(resolved: "Resolved", directory: "RunDirectory", trace: TraceKind | None) -> "TraceWriter | None":
-    from areal_sim.commands.recording import header, traced
+    from areal_sim.commands.recording import traced
+    from areal_sim.executor.task import header
 
     return directory.trace(header(resolved)) if traced(resolved, trace) else None
 

@@ -11,7 +11,7 @@ import typer
 from areal_report.terminal.options import Jobs, Json, Out, ScenarioArgument, Seed, Sets, with_seed
 
 if TYPE_CHECKING:
-    from areal_sim.commands.simulate import Outcome
+    from areal_sim.executor.task import Outcome
     from areal_sim.sensitivity import Factor
 
 
@@ -46,7 +46,9 @@ def sensitivity(  # noqa: PLR0917
     """
     from tempfile import TemporaryDirectory
 
-    from areal_sim.commands.simulate import INTERRUPTED, attempt_all
+    from areal_sim.commands.simulate import INTERRUPTED
+    from areal_sim.executor.evaluate import attempt_all
+    from areal_sim.executor.task import Task
     from areal_sim.sensitivity import factors
     from interfaces.scenario_file import load
 
@@ -54,7 +56,7 @@ def sensitivity(  # noqa: PLR0917
     with TemporaryDirectory() as folder:
         found = factors(base, Path(folder))
         points = [base, *(end for factor in found for end in (factor.at_low, factor.at_high))]
-        outcomes = attempt_all(points, jobs, "variants")
+        outcomes = attempt_all([Task(point) for point in points], "variants", jobs=jobs)
     if None in outcomes:
         raise typer.Exit(INTERRUPTED)
     done = [outcome for outcome in outcomes if outcome is not None]

@@ -7,10 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from areal_report.terminal.options import Jobs, Json, Out, ScenarioArgument, Seed, Sets, with_seed
+from areal_report.terminal.options import (
+    Jobs,
+    Json,
+    Out,
+    Png,
+    Ray,
+    Resume,
+    ScenarioArgument,
+    Seed,
+    Sets,
+    with_seed,
+)
 
 if TYPE_CHECKING:
-    from areal_sim.commands.simulate import Outcome
+    from areal_sim.executor.task import Outcome
     from interfaces.scenario import Resolved
 
 
@@ -42,6 +53,9 @@ def sweep(  # noqa: PLR0917
         bool,
         typer.Option("--skip-invalid", help="Leave out points that cannot run, instead of refusing all."),
     ] = False,
+    ray: Ray = None,
+    resume: Resume = False,
+    png: Png = False,
 ) -> None:
     """Simulate one scenario at every point of a grid; all points are checked before the first runs.
 
@@ -51,15 +65,20 @@ def sweep(  # noqa: PLR0917
     """
     from areal_report.terminal.caveats import warn_outside
     from areal_sim.commands.grid import axis, points
-    from areal_sim.commands.simulate import attempt_all
+    from areal_sim.commands.journal import journal_in
+    from areal_sim.executor.evaluate import attempt_all
+    from areal_sim.executor.task import Task
 
     axes = [axis(text) for text in over]
     keys, values = [one.key for one in axes], points(axes)
     valid, outcomes = _check(scenario, keys, values, with_seed(sets, seed), skip_invalid)
-    for index, outcome in zip(valid, attempt_all(list(valid.values()), jobs, "points"), strict=True):
+    tasks = [Task(resolved) for resolved in valid.values()]
+    with journal_in(out, resume) as journal:
+        done = attempt_all(tasks, "points", jobs=jobs, ray=ray, journal=journal)
+    for index, outcome in zip(valid, done, strict=True):
         outcomes[index] = outcome
     result = Sweep(keys, values, outcomes)
-    _write(result, out, csv)
+    _write(result, out, csv, png)
     _show(result, as_json)
     warn_outside(outcome.report for outcome in outcomes if outcome is not None)
     raise typer.Exit(_exit_code(outcomes))
@@ -69,8 +88,8 @@ def _check(
     scenario: str, keys: list[str], points: list[tuple[str, ...]], sets: list[str], skip_invalid: bool
 ) -> "tuple[dict[int, Resolved], list[Outcome | None]]":
     """The points that can run, by their place, and the messages of those that cannot."""
-    from areal_sim.commands.simulate import Outcome
     from areal_sim.commands.simulate import validate as check
+    from areal_sim.executor.task import Outcome
     from interfaces.errors import ScenarioError
     from interfaces.scenario_file import load
 
@@ -126,14 +145,14 @@ def _row(keys: list[str], values: tuple[str, ...], outcome: "Outcome | None") ->
     return {"point": point, "error": None, "report": outcome.report}
 
 
-def _write(result: Sweep, out: Path | None, csv: Path | None) -> None:
+def _write(result: Sweep, out: Path | None, csv: Path | None, png: bool) -> None:
     from areal_sim.commands.report import write_page
     from interfaces.run_files import PAGE, SWEEP
 
     for path in filter(None, (csv, out and out / SWEEP)):
         _write_csv(path, result)
     if out is not None:
-        write_page([out], out / PAGE)
+        write_page([out], out / PAGE, png)
 
 
 def _write_csv(path: Path, result: Sweep) -> None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from areal_report.terminal.options import Jobs, Json, Out, ScenarioArgument, Seed, Sets, with_seed
+from areal_report.terminal.options import Jobs, Json, Out, Png, ScenarioArgument, Seed, Sets, with_seed
 
 if TYPE_CHECKING:
-    from areal_sim.commands.simulate import Outcome
+    from areal_sim.executor.task import Outcome
     from interfaces.scenario import Resolved
 
 
@@ -49,6 +49,7 @@ def zoo(  # noqa: PLR0917
     seed: Seed = None,
     as_json: Json = False,
     jobs: Jobs = None,
+    png: Png = False,
 ) -> None:
     """Simulate every known scheduling system on the workload and the GPUs of one scenario.
 
@@ -70,7 +71,7 @@ def zoo(  # noqa: PLR0917
         _write_csv(path, entries)
     _show(entries, as_json)
     if out is not None:
-        write_page([out], out / PAGE)
+        write_page([out], out / PAGE, png)
     raise typer.Exit(_exit_code(entries))
 
 
@@ -97,7 +98,8 @@ def _names(policies: str | None, base: "Resolved") -> list[str]:
 
 def _run(base: "Resolved", names: list[str], jobs: int | None) -> list[Entry]:
     """All systems, best first; those that cannot run here keep their message."""
-    from areal_sim.commands.simulate import Outcome, attempt_all
+    from areal_sim.executor.evaluate import attempt_all
+    from areal_sim.executor.task import Outcome, Task
     from interfaces.errors import ScenarioError
 
     points: dict[str, Resolved] = {}
@@ -107,7 +109,7 @@ def _run(base: "Resolved", names: list[str], jobs: int | None) -> list[Entry]:
             points[name] = _with_policy(base, name)
         except ScenarioError as error:
             refused[name] = Outcome(None, str(error), error.exit_code)
-    done = attempt_all(list(points.values()), jobs, "systems") if points else []
+    done = attempt_all([Task(point) for point in points.values()], "systems", jobs=jobs) if points else []
     outcomes = dict(zip(points, done, strict=True))
     entries = [Entry(name, refused.get(name, outcomes.get(name))) for name in names]
     return sorted(entries, key=lambda entry: -(_throughput(entry) or -1.0))

@@ -3,15 +3,15 @@
 import json
 import re
 import shutil
-import subprocess
 import tempfile
 from html import unescape
 from pathlib import Path
 from typing import Any
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
-WHY_NOT = f"no browser ({', '.join(NAMES)}) on this machine: install chromium to check the page in one"
+from areal_report import pictures
+
+BROWSER = next((found for name in pictures.NAMES if (found := shutil.which(name))), None)
+WHY_NOT = f"no browser ({', '.join(pictures.NAMES)}) here: install chromium to check the page in one"
 
 _PROBE = """
 <script>
@@ -47,22 +47,6 @@ _WAIT = """
 """
 
 
-def _call(*arguments: str) -> subprocess.CompletedProcess[str]:
-    assert BROWSER is not None
-    with tempfile.TemporaryDirectory() as profile:
-        command = [
-            BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-            "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={profile}",
-            "--virtual-time-budget=20000", "--enable-logging=stderr", *arguments,
-        ]  # fmt: skip
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
-def _theme(dark: bool) -> str:
-    """Chromium's own switch: 0 is dark, 1 is light."""
-    return f"--blink-settings=preferredColorScheme={0 if dark else 1}"
-
-
 def visit(page: Path, script: str = "return {};", *, dark: bool = False, width: int = 1320) -> dict[str, Any]:
     """Open a copy of the page; `script` (JavaScript, may await `sleep(ms)`) runs when all is drawn."""
     html = page.read_text(encoding="utf-8")
@@ -72,7 +56,8 @@ def visit(page: Path, script: str = "return {};", *, dark: bool = False, width: 
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "page.html"
         copy.write_text(html, encoding="utf-8")
-        done = _call(_theme(dark), f"--window-size={width},1600", "--dump-dom", copy.as_uri())
+        assert BROWSER is not None
+        done = pictures.call(BROWSER, [f"--window-size={width},1600", "--dump-dom", copy.as_uri()], dark)
     result = re.search(r'<pre id="probe">(.*?)</pre>', done.stdout, re.DOTALL)
     assert result, f"the page did not finish: {done.stderr[-2000:]}"
     found: dict[str, Any] = json.loads(unescape(result.group(1)))
@@ -82,7 +67,7 @@ def visit(page: Path, script: str = "return {};", *, dark: bool = False, width: 
 
 def screenshot(page: Path, image: Path, *, dark: bool = False, width: int = 1320, height: int = 1200) -> None:
     """Save what a reader sees."""
-    done = _call(
-        _theme(dark), f"--window-size={width},{height}", f"--screenshot={image}", page.resolve().as_uri()
-    )
+    assert BROWSER is not None
+    arguments = [f"--window-size={width},{height}", f"--screenshot={image}", page.resolve().as_uri()]
+    done = pictures.call(BROWSER, arguments, dark)
     assert image.is_file(), done.stderr[-2000:]

@@ -20,6 +20,7 @@ const hover = (row, share) => {
 };
 const points = () => div.data.reduce((sum, trace) => sum + trace.x.length, 0);
 """
+PLAN_LESS = ("--simulations", "2", "--samples", "1", "--best", "1", "--jobs", "1")
 NATIVE_HOVER = """
 const div = document.getElementById("steps"), drag = div.querySelector(".nsewdrag");
 const box = drag.getBoundingClientRect();
@@ -32,7 +33,7 @@ return { label: div.querySelector(".hoverlayer").textContent };
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("name", ["run", "compare", "sweep"])
+@pytest.mark.parametrize("name", ["run", "compare", "sweep", "plan"])
 def test_every_chart_is_drawn_and_the_console_is_silent(results: Path, name: str, dark: bool) -> None:
     seen = browser.visit(results / name / "report.html", dark=dark)
     assert seen["problems"] == []
@@ -81,14 +82,17 @@ def test_hovering_over_a_chart_shows_its_values(results: Path) -> None:
     assert "step time" in seen["found"]["label"]
 
 
-def test_the_script_takes_the_picture_of_the_documentation(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "more"), [("report.png", ()), ("plan.png", PLAN_LESS)])
+def test_the_script_takes_the_pictures_of_the_documentation(
+    tmp_path: Path, name: str, more: tuple[str, ...]
+) -> None:
     spec = importlib.util.spec_from_file_location("screenshots", ROOT / "docs" / "screenshots.py")
     assert spec is not None
     assert spec.loader is not None
     screenshots = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(screenshots)
     few = ("--set", "workload.batch_size=32", "--set", "workload.group_size=4")
-    for image in (screenshots.take(tmp_path, *few), ROOT / "docs" / "images" / "report.png"):
+    for image in (screenshots.take(tmp_path, name, *few, *more), ROOT / "docs" / "images" / name):
         assert image.read_bytes().startswith(b"\x89PNG")
         assert 20_000 < image.stat().st_size < 300_000
 

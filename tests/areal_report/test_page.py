@@ -19,6 +19,7 @@ from areal_report.sweep_charts import pareto, points
 
 RUN_CHARTS = ["timeline", "time-share", "steps", "staleness", "staleness-steps-0", "lengths"]
 SWEEP_CHARTS = ["sweep-lines-0", "sweep-heat-0", "sweep-pareto-0", "sweep-time-0"]
+PLAN_CHARTS = ["plan-intervals-0", "plan-pools-0", "sweep-heat-plan-0", "sweep-pareto-plan-0"]
 FIVE_MB = 5_000_000
 
 
@@ -44,6 +45,7 @@ def without(source: Path, copy: Path, *names: str) -> Path:
         ("run", RUN_CHARTS),
         ("compare", [*RUN_CHARTS[:5], "staleness-steps-1", "lengths"]),
         ("sweep", SWEEP_CHARTS),
+        ("plan", [*PLAN_CHARTS, *RUN_CHARTS[:5], "staleness-steps-1", "lengths"]),
     ],
 )
 def test_every_command_writes_a_page_with_every_chart(results: Path, name: str, charts: list[str]) -> None:
@@ -53,21 +55,21 @@ def test_every_command_writes_a_page_with_every_chart(results: Path, name: str, 
         assert f'<div id="{chart}"' in html
 
 
-@pytest.mark.parametrize("name", ["run", "compare", "sweep"])
+@pytest.mark.parametrize("name", ["run", "compare", "sweep", "plan"])
 def test_a_page_loads_nothing(results: Path, name: str) -> None:
     html = (results / name / "report.html").read_text()
     assert not re.search(r"""(src|href)\s*=|url\(|@import|\bfetch\(|XMLHttpRequest""", html)
     assert "http" not in html.replace("http-equiv", "")
 
 
-@pytest.mark.parametrize("name", ["run", "compare", "sweep"])
+@pytest.mark.parametrize("name", ["run", "compare", "sweep", "plan"])
 def test_figures_are_figures_that_plotly_accepts(results: Path, name: str) -> None:
     for chart in data_of((results / name / "report.html").read_text())["charts"]:
         plotly.graph_objects.Figure(chart["traces"], chart["layout"])
 
 
 def test_every_axis_says_what_it_shows(results: Path) -> None:
-    for name in ("run", "compare", "sweep"):
+    for name in ("run", "compare", "sweep", "plan"):
         for chart in data_of((results / name / "report.html").read_text())["charts"]:
             axes = {key: value for key, value in chart["layout"].items() if "axis" in key}
             untitled = [key for key, value in axes.items() if not value["title"]["text"]]
@@ -189,3 +191,26 @@ def test_seeds_are_one_point_and_the_front_is_what_nothing_beats() -> None:
     found = points(Sweep("s", ("policy.max_staleness", "run.seed"), rows))
     assert found[0].numbers[speed] == (15, 10, 20)
     assert [point.values["policy.max_staleness"] for point in pareto(found)] == ["0", "1", "4"]
+
+
+def test_a_plan_says_what_it_found_and_how_sure_it_is(results: Path) -> None:
+    html = (results / "plan" / "report.html").read_text()
+    for words in (
+        "plan 1",
+        "synchronous",
+        "as given",
+        "speedup over synchronous",
+        "may be",
+        "more for rollout",
+    ):
+        assert words in html
+    intervals = next(c for c in data_of(html)["charts"] if c["id"] == "plan-intervals-0")
+    predicted = intervals["traces"][0]
+    assert predicted["y"][:1] == ["plan 1"]
+    assert all(size >= 0 for size in predicted["error_x"]["array"] + predicted["error_x"]["arrayminus"])
+
+
+def test_a_damaged_plan_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("{}")
+    with pytest.raises(SourceError, match="is not a plan"):
+        page([tmp_path])

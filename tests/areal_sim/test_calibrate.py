@@ -17,7 +17,7 @@ from areal_sim.__main__ import app
 from areal_sim.calibration.assemble import calibrate
 from areal_sim.calibration.read import read_all
 from areal_sim.calibration.samples import Measured, of_rows
-from areal_sim.commands.recording import header
+from areal_sim.executor.task import header
 from areal_sim.simulation import Simulation
 from interfaces.calibration import read_calibration, write_calibration
 from interfaces.errors import DataError

@@ -12,7 +12,7 @@ from small_runs import exponential, small
 from typer.testing import CliRunner
 
 from areal_sim.__main__ import app
-from areal_sim.commands.recording import header
+from areal_sim.executor.task import header
 from areal_sim.replay.costs import costs_of
 from areal_sim.replay.recorded import Recorded, survival
 from areal_sim.replay.workload import RecordedWorkload

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from areal_sim.__main__ import main
-from areal_sim.commands.simulate import Outcome
 from areal_sim.commands.zoo import Entry, front
+from areal_sim.executor.task import Outcome
 from interfaces.policies.registry import presets
 from interfaces.scenario_file import load
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from interfaces.errors import ScenarioError
+from interfaces.hardware import EfficiencyRanges
 from interfaces.overrides import parse, parse_value
 from interfaces.scenario_file import available, from_json, load, load_hardware, load_model, shipped, to_json
 
@@ -79,9 +80,11 @@ def test_a_file_on_disk_wins_over_a_shipped_name(tmp_path: Path, monkeypatch: py
 
 
 def test_hardware_and_model_by_path_relative_to_the_scenario(scenario: Path) -> None:
-    hardware = load_hardware("h100").model_copy(update={"name": "mine"})
+    hardware = load_hardware("h100")
+    shares = hardware.efficiencies.model_copy(update={"ranges": EfficiencyRanges()})
+    hardware = hardware.model_copy(update={"name": "mine", "efficiencies": shares})
     lines = [f"{k} = {v!r}".replace("'", '"') for k, v in hardware.model_dump().items() if _plain(v)]
-    inner = [f"{k} = {v!r}" for k, v in hardware.efficiencies.model_dump().items()]
+    inner = [f"{k} = {v!r}" for k, v in hardware.efficiencies.model_dump(exclude={"ranges"}).items()]
     (scenario.parent / "mine.toml").write_text("\n".join([*lines, "[efficiencies]", *inner]))
     assert load(scenario, ["cluster.hardware=./mine.toml"]).hardware == hardware
 
