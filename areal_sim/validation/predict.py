@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from areal_sim.commands.simulate import attempt_all
 from areal_sim.cost import build_cost
+from areal_sim.executor.evaluate import attempt_all
+from areal_sim.executor.task import Task
 from areal_sim.validation.protocol import Metric, Protocol, Row
 from interfaces.errors import TestbedError
 from interfaces.scenario import Resolved
@@ -72,7 +73,8 @@ def simulate(
         run = plan.named(name)
         resolved.append(load(run.scenario, [*run.set, *sets.get(name, ())]))
     values: dict[str, Mapping[Metric, float]] = {}
-    for name, point, outcome in zip(names, resolved, attempt_all(resolved, jobs, what), strict=True):
+    done = attempt_all([Task(point) for point in resolved], what, jobs=jobs)
+    for name, point, outcome in zip(names, resolved, done, strict=True):
         if outcome is None:
             raise KeyboardInterrupt
         if outcome.report is None:
