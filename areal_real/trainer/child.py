@@ -71,7 +71,7 @@ class Worker:
             case commands.TRAIN:
                 stats = self.learner.step(
                     from_arrays(frame.arrays), request["version"], request["mask_below"],
-                    last=request["last"], progress=self._progress,
+                    last=request["last"], last_segment=request["last_segment"], progress=self._progress,
                 )  # fmt: skip
                 return {"stats": stats.numbers() if stats else {}}
             case commands.PUBLISH:

@@ -81,6 +81,7 @@ class Learner:
         mask_below: PolicyVersion | None = None,
         *,
         last: bool = True,
+        last_segment: bool = False,
         progress: Callable[[], None] = _nothing,
     ) -> StepStats | None:
         """Train on whole groups, starting from `version`.
@@ -90,6 +91,7 @@ class Learner:
             version: must be the version that the weights have.
             mask_below: tokens of an older version are left out of the loss.
             last: the step ends here; False: more parts follow, and weights do not change yet.
+            last_segment: of each rollout only the tokens of its newest version count in the loss.
             progress: called after each micro-batch.
 
         Returns:
@@ -112,7 +114,7 @@ class Learner:
         capacity = self.scenario.trainer.max_tokens_per_microbatch
         totals = self._totals or StepTotals(version, capacity)
         totals.add_samples(list(samples))
-        rows = rows_of(samples, self.scenario.real.loss, mask_below)
+        rows = rows_of(samples, self.scenario.real.loss, mask_below, last_segment=last_segment)
         try:
             if streaming:
                 self._accumulate(rows, 1, totals, progress)

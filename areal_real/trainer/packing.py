@@ -40,8 +40,12 @@ class Row:
         return len(self.prompt_ids) + len(self.response_ids)
 
 
-def rows_of(samples: Sequence[Sample], loss: Loss, mask_below: PolicyVersion | None) -> list[Row]:
+def rows_of(
+    samples: Sequence[Sample], loss: Loss, mask_below: PolicyVersion | None, *, last_segment: bool = False
+) -> list[Row]:
     """Samples with their advantages; tokens of versions below `mask_below` are masked.
+
+    With `last_segment` those of any version but the newest of their rollout.
 
     Advantages are taken over all samples, also those without a response token, which have no row.
     """
@@ -52,12 +56,13 @@ def rows_of(samples: Sequence[Sample], loss: Loss, mask_below: PolicyVersion | N
     for sample, advantage in zip(samples, advantages.tolist(), strict=True):
         trajectory = sample.trajectory
         versions = np.asarray(trajectory.response_versions, np.int64)
+        oldest = versions.max() if last_segment and len(versions) else mask_below
         row = Row(
             rollout=trajectory.rollout,
             prompt_ids=np.asarray(trajectory.prompt_ids, np.int64),
             response_ids=np.asarray(trajectory.response_ids, np.int64),
             behaviour=np.asarray(trajectory.response_logprobs, np.float32),
-            mask=np.ones(len(versions), np.bool_) if mask_below is None else versions >= mask_below,
+            mask=np.ones(len(versions), np.bool_) if oldest is None else versions >= oldest,
             advantage=advantage,
         )
         if len(row.response_ids):

@@ -115,6 +115,15 @@ def sample_of(prompt, response, logprobs, versions, rollout=0):
     return Sample(0, Trajectory(rollout, prompt, response, logprobs, versions), 1.0)
 
 
+def test_only_the_last_segment_of_each_rollout_counts_when_that_is_asked():
+    samples = [
+        sample_of((10, 11), (12, 13, 14), (-0.1, -0.2, -0.3), (5, 5, 6)),
+        sample_of((20,), (21, 22), (-0.4, -0.5), (4, 4), rollout=1),
+    ]
+    packed = pack(rows_of(samples, Loss(), None, last_segment=True), CPU)
+    assert packed.mask_N.tolist() == [False, False, True, True, True]
+
+
 def test_log_probs_versions_and_masks_stay_with_their_token():
     # AReaL at 4aef98d: log-probs and loss mask were shifted by one, versions [-1, -1, 5, 5, 6] were not
     samples = [
