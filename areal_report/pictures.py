@@ -44,7 +44,7 @@ _SCRIPT = """
 class BrowserError(TestbedError):
     """There is no browser, or it drew nothing."""
 
-    exit_code = 8
+    exit_code = 11
 
 
 def find_browser() -> str:
