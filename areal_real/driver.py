@@ -141,6 +141,7 @@ class Driver:
         self.components = components
         self._carry_out = self._verbs(components)
         version = self.loop.view.version
+        self._observe_usage()
         self._queue.appendleft(events.RunStarted(self.clock.now(), tuple(components.engines), version))
         try:
             while self.loop.ended is None:

@@ -46,6 +46,7 @@ class ReportBuilder:
         self._training: list[tuple[Train, int]] = []
         self._blocked: str | None = None
         self._blocked_since = 0.0
+        self._started = False
         self._last_usage: Usage | None = None
         self.now = 0.0
         self.steps = 0
@@ -93,6 +94,7 @@ class ReportBuilder:
         elif kind is TrainingFinished:
             self._trained(event)  # type: ignore[arg-type]
         elif kind is RunStarted:
+            self._started = True
             self.window.started_at = self.now
             self._blocked_since = self.now
         elif kind is WeightsPublished:
@@ -120,6 +122,8 @@ class ReportBuilder:
         """Take a measurement; only totals matter here."""
         if type(record) is Usage:
             self._last_usage = record
+            if not self._started:  # what starting up took is no part of the run
+                self.window.usage = self._step_usage = record
 
     def _generate(self, action: Generate) -> None:
         """Started again from token 0: what was reported of it before is lost."""
