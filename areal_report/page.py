@@ -133,7 +133,7 @@ def _assembled(title: str, sub: str, body: str, charts: Sequence[Chart]) -> str:
 <section class="note" id="failed" hidden></section>
 <noscript><section class="note">The charts of this page need JavaScript.</section></noscript>
 {body}
-<footer>Made by areal-sim report. Every metric is defined in docs/reference/json_report.md.
+<footer>Made by areal-sim. Every metric is defined in docs/reference/json_report.md.
 The camera button of a chart saves it as PNG.</footer>
 </main>
 <script type="text/plain" id="page-data">{_packed(text.encode())}</script>

@@ -28,5 +28,5 @@ def tornado(title: str, metric: str, rows: Sequence[dict[str, Any]]) -> Chart:
         "shapes": [vertical(0.0, MUTED, "solid")],
         "hovermode": "closest",
     }
-    caption = "Measure what is on top first: the answer hangs on it. What is not shown changes nothing."
+    caption = f"Measure what is on top first: the answer hangs on it. At most {MOST} parameters are shown."
     return Chart("tornado", title, caption, traces, layout, height=160 + 26 * len(shown))

@@ -77,17 +77,18 @@ class Recorded:
         }  # fmt: skip
 
     def _take(self, record: Record) -> None:
+        """One record; rollouts that began before this trace (a resumed run) are left out."""
         match record:
             case Span() | Usage():
                 self._measured(record)
                 return
             case Generate():
                 self._started(record)
-            case RolloutFinished():
+            case RolloutFinished(rollout=rollout) if rollout in self._tokens:
                 self._finish(record)
-            case RolloutAborted(rollout=rollout):
+            case RolloutAborted(rollout=rollout) if rollout in self._tokens:
                 self._tokens[rollout] += sum(segment.tokens for segment in record.segments)
-            case RolloutFailed(rollout=rollout):
+            case RolloutFailed(rollout=rollout) if rollout in self._tokens:
                 self._tokens[rollout] = 0
             case RewardReady(rollout=rollout) if rollout in self._ended:
                 at, tokens = self._ended.pop(rollout)
