@@ -7,6 +7,7 @@ import simpy
 
 from areal_sim.schedule import MECHANICS, call_later
 from areal_sim.simulation import Simulation
+from areal_sim.workload import Workload
 from interfaces import actions
 from interfaces.actions import Action
 from interfaces.events import Event, ReplicaDown, ReplicaUp, RolloutAborted, RolloutFailed, WeightsPublished
@@ -16,6 +17,8 @@ from interfaces.setup import loop_config
 
 DOWN_S = 1.0
 """Time until a broken replica serves again."""
+SPARE_MEMBERS = 8
+"""Members a group may have beyond its size, for policies that launch more."""
 
 
 class Mechanisms(Simulation):
@@ -25,6 +28,8 @@ class Mechanisms(Simulation):
         self.facts: deque[Event] = deque()
         self.published: PolicyVersion = 0
         super().__init__(resolved)
+        self.workload = Workload(resolved.scenario, resolved.where, SPARE_MEMBERS)
+        self._draw = self.workload.group(0, 0)
 
     def report(self, event: Event) -> None:
         """Keep a fact, and do what the backend itself does about it."""
