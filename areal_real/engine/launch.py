@@ -22,13 +22,20 @@ CLIENT = "AREAL_ENGINE_CLIENT"
 """Environment of an engine process: pid of the process that it must not outlive."""
 CORES = "AREAL_ENGINE_CORES"
 """Environment of an engine process on a CPU: its cores, separated by commas."""
+GIVE_UP_ATTEMPTS = 100
+"""Every 0.2 s, to kill what a start that is given up has begun."""
+ENVIRONMENT = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # stdout is for results
+    "VLLM_NO_USAGE_STATS": "1",
+}
 _ONE_AT_A_TIME = threading.Lock()
 """What an engine process reads from the environment must not change while it starts."""
 
 
 def import_vllm(model: Path) -> None:
     """Import vLLM for a model, with the environment it needs; its own warnings are not ours to answer for."""
-    for name, value in {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}.items():
+    for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     without_cuda = not _has_cuda()
     if without_cuda:
@@ -144,13 +151,15 @@ class _Build:
     async def give_up(self, building: "asyncio.Future[Any]") -> None:
         """Kill what it started; the constructor then fails at once."""
         self._unwanted = True
-        while not building.done():
+        for _ in range(GIVE_UP_ATTEMPTS):
+            if building.done():
+                break
             if self._others is not None:
                 for process in multiprocessing.active_children():
                     if process.pid not in self._others and process.name.startswith("EngineCore"):
                         kill(family_of(process.pid))
             await asyncio.wait({building}, timeout=0.2)
-        if building.exception() is None and building.result() is not None:
+        if building.done() and building.exception() is None and building.result() is not None:
             await asyncio.to_thread(end, building.result())
 
 

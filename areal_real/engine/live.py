@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from math import ceil
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,8 @@ from interfaces.rollout import PolicyVersion
 
 DIED = "the engine process died"
 SLICES = 10
-"""Parts of a deadline. A client that stood still itself uses up one of them, not the whole."""
+"""Fewest parts of a deadline. A client that stood still itself uses up one of them, not the whole."""
+LONGEST_SLICE_S = 0.5
 Answer = TypeVar("Answer")
 
 
@@ -132,12 +134,15 @@ class LiveEngine:
         from vllm.v1.engine.exceptions import EngineDeadError  # noqa: PLC0415
 
         deadline_s = self._config.answer_deadline_s
+        slices = max(SLICES, ceil(deadline_s / LONGEST_SLICE_S))
         task = asyncio.ensure_future(question)
         try:
-            for _ in range(SLICES):
-                done, _ = await asyncio.wait({task}, timeout=deadline_s / SLICES)
+            for _ in range(slices):
+                done, _ = await asyncio.wait({task}, timeout=deadline_s / slices)
                 if done:
                     return task.result()
+                if self.dead:  # vLLM leaves the questions of a dead engine open
+                    raise EngineDiedError(DIED)
         except EngineDeadError as error:
             raise EngineDiedError(DIED) from error
         finally:

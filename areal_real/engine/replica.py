@@ -174,8 +174,12 @@ class VllmReplica:
         except WeightFileError as error:
             self._on_error(error)
             return
+        if engine is not self._engine:
+            return
         try:
             clear = await self._interrupt(action, engine)
+            if engine is not self._engine:
+                return
             self._meter.loading(action.version, recompute=clear)
             await engine.pause(clear_cache=clear)
             await self._shelf.install(engine, path, manifest, action.version)

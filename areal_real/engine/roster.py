@@ -78,11 +78,11 @@ class Roster:
     async def take_off(self, flights: Iterable[Flight]) -> None:
         """Abort; on return each was reported, by its abort or by an end that came first."""
         flights = list(flights)
+        await self._land(flights)
         for flight in flights:
-            if not flight.request_id and flight.action.rollout in self.flights:
+            if self.flights.get(flight.action.rollout) is flight:  # it waits to be given to the engine
                 flight.task.cancel()
                 self._end(flight, "abort")
-        await self._land(flights)
 
     async def recompute(self, flights: Iterable[Flight]) -> None:
         """Take off and give to the engine again once it is open, with all its KV to be computed anew."""

@@ -1,6 +1,7 @@
 """The published versions: found, checked against the model before use, and loaded."""
 
 import asyncio
+import logging
 from pathlib import Path
 
 from areal_real.engine.config import EngineConfig
@@ -14,6 +15,8 @@ from areal_real.weight_file import (
     weights_path,
 )
 from interfaces.rollout import PolicyVersion
+
+LOG = logging.getLogger(__name__)
 
 
 class Shelf:
@@ -55,4 +58,6 @@ class Shelf:
         self, engine: LiveEngine, path: Path, manifest: Manifest, version: PolicyVersion
     ) -> None:
         """Load into a paused engine, and keep the checksum of what arrived."""
-        self.loaded[version] = await engine.update(self._config.transfer, path, manifest, version)
+        checksum = await engine.update(self._config.transfer, path, manifest, version)
+        self.loaded[version] = checksum
+        LOG.info("version %d loaded from %s, checksum %s", version, path, checksum)

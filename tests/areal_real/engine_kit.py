@@ -92,7 +92,7 @@ class Bench:
         config = EngineConfig(
             model=self.directory / "model", weights=self.directory / "weights", eos_id=None,
             prompt_limit_tokens=PROMPT_LIMIT, response_limit_tokens=RESPONSE_LIMIT, max_num_seqs=16,
-            max_num_batched_tokens=1024, kv_cache_bytes=8 << 20,
+            max_num_batched_tokens=1024, kv_cache_bytes=8 << 20, answer_deadline_s=4 * DEADLINE_S,
         )  # fmt: skip
         return replace(config, **changes)
 

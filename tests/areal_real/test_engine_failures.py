@@ -1,5 +1,6 @@
 """An engine that gets bad weights, dies, hangs or does not start; and a client that dies."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -14,9 +15,9 @@ import torch
 from engine_kit import RESPONSE_LIMIT, Bench, difference, reference
 
 from areal_real.engine.errors import EngineError
-from areal_real.engine.replica import VllmReplica
+from areal_real.engine.replica import WATCH_PERIOD_S, VllmReplica
 from areal_real.engine.shelf import Shelf
-from areal_real.weight_file import WeightFileError, weights_path
+from areal_real.weight_file import Manifest, WeightFileError, weights_path
 from interfaces.actions import InFlight, LoadWeights
 from interfaces.events import (
     Event,
@@ -170,10 +171,13 @@ def test_a_killed_engine_comes_back_and_its_tokens_survive(bench: Bench, replica
         assert difference(trajectory, reference(bench.models, trajectory)) < CLOSE
 
 
-def test_an_idle_engine_that_dies_is_noticed(bench: Bench, replica: VllmReplica) -> None:
+def test_an_idle_engine_that_dies_with_a_question_open_is_noticed(bench: Bench, replica: VllmReplica) -> None:
+    """Long before the deadline of that question."""
     seen = len(bench.events)
 
     async def run() -> None:
+        os.kill(replica.pids[0], signal.SIGSTOP)
+        await asyncio.sleep(2 * WATCH_PERIOD_S)
         os.kill(replica.pids[0], signal.SIGKILL)
         await bench.until(lambda: any(isinstance(event, ReplicaUp) for event in bench.events[seen:]))
 
@@ -218,6 +222,52 @@ def test_a_start_that_takes_too_long_leaves_nothing_behind(bench: Bench) -> None
     with pytest.raises(EngineError, match=r"replica 8: did not start within 0.3 s"):
         bench.run(bench.replica(8, start_deadline_s=0.3).start(0))
     assert engines() <= before
+
+
+def test_a_start_that_is_cancelled_leaves_nothing_behind(bench: Bench) -> None:
+    before = engines()
+
+    async def run() -> None:
+        start = asyncio.ensure_future(bench.replica(8).start(0))
+        while not engines() - before:
+            await asyncio.sleep(0.01)
+        start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await start
+
+    bench.run(run())
+    assert engines() <= before
+
+
+def test_a_load_under_way_when_the_engine_dies_does_not_touch_the_next_one(
+    bench: Bench, replica: VllmReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check of the file takes longer than the restart."""
+    good, seen = replica.version, len(bench.events)
+    version = bench.next_version()
+    checked = Shelf.checked
+    restarted = asyncio.Event()
+
+    async def slow(shelf: Shelf, path: Path, number: int) -> Manifest:
+        if number == version:
+            await restarted.wait()
+        return await checked(shelf, path, number)
+
+    monkeypatch.setattr(Shelf, "checked", slow)
+
+    async def run() -> int:
+        replica.load(LoadWeights(replica.id, version, None, ()))
+        await asyncio.sleep(0)
+        os.kill(replica.pids[0], signal.SIGKILL)
+        await bench.until(lambda: any(isinstance(event, ReplicaUp) for event in bench.events[seen:]))
+        restarted.set()
+        rollout = bench.generate(replica, 0)
+        await bench.ended([rollout])
+        return rollout
+
+    rollout = bench.run(run())
+    assert [type(event) for event in bench.events[seen:]] == [ReplicaDown, ReplicaUp, RolloutFinished]
+    assert bench.trajectory(rollout).segments == ((good, RESPONSE_LIMIT),)
 
 
 def test_a_model_that_is_none_is_an_error_without_traceback(bench: Bench, tmp_path: Path) -> None:

@@ -111,6 +111,29 @@ def test_tokens_that_the_core_does_not_know_of_are_an_error(replica: VllmReplica
         replica.generate(Generate(10**6, 0, 0, 0, 0, 7, None))
 
 
+def test_too_little_cache_costs_time_and_nothing_else(bench: Bench) -> None:
+    """A cache of 2048 tokens for 16 rollouts that grow to 260: some are preempted and computed again."""
+    replica = bench.replica(9, kv_cache_bytes=1 << 20, prefix_caching=False)
+    prompts = range(1000, 1016)
+
+    async def run() -> list[int]:
+        await replica.start(0)
+        rollouts = [bench.generate(replica, prompt) for prompt in prompts]
+        await bench.ended(rollouts)
+        await replica.stop()
+        return rollouts
+
+    for rollout, prompt in zip(bench.run(run()), prompts, strict=True):
+        trajectory = bench.trajectory(rollout, prompt)
+        assert trajectory.segments == ((0, RESPONSE_LIMIT),)
+        assert difference(trajectory, reference(bench.models, trajectory)) < CLOSE
+    usage = replica.usage()
+    assert usage.preemptions > 0
+    assert usage.recomputed_tokens > 0
+    assert usage.kv_blocked_s > 0
+    assert usage.generated_tokens == 16 * RESPONSE_LIMIT
+
+
 def test_usage_adds_up(bench: Bench, replica: VllmReplica) -> None:
     replica.blame("staleness")
     before, began = replica.usage(), bench.clock.now()
