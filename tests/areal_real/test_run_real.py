@@ -1,9 +1,11 @@
 """Whole runs on the real engine and the real trainer: `areal-real run`, `eval`, and what they leave."""
 
 import json
+import os
+import signal
 
 import pytest
-from killable_run import KillableRun
+from killable_run import KillableRun, wait_for
 from small_training import model_directory
 
 from areal_report.run_directory import find_trace
@@ -116,3 +118,18 @@ def test_every_file_of_a_run_is_there(place):
     assert any((place / "sync" / "tensorboard").iterdir())
     lines = [json.loads(line) for line in (place / "sync" / "training.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "loss" in line] == [0, 1, 2, 3]
+
+
+def test_interrupted_run_ends_with_a_partial_report_and_can_go_on(place):
+    directory, log = place / "stopped", place / "stopped.log"
+    run = KillableRun(["run", str(place / "s.toml"), "--set", "run.steps=40", "--out", str(directory)], log)
+    lines = directory / "training.jsonl"
+    wait_for("two steps", lambda: lines.exists() and lines.read_text().count("\n") >= 2)
+    run.processes()  # remembers them: none may be left
+    os.kill(run.pid, signal.SIGINT)
+    assert run.exit_code() == 130, log.read_text()
+    assert "interrupted" in log.read_text()
+    report = json.loads((directory / "report.json").read_text())
+    assert (report["ended"], report["partial"]) == ("stopped", True)
+    assert 2 <= report["steps"] < 40
+    assert check_trace(find_trace(directory)).ended == "stopped"
