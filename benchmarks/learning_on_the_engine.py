@@ -43,8 +43,7 @@ class Result(NamedTuple):
     staleness: dict[int, float]
     """Mean over the rollouts of each step."""
     oldest: float
-    ratio: float
-    """Largest importance ratio to the centre of the clip in the first optimizer steps."""
+    """Largest staleness of any rollout."""
 
 
 def settings(variant: Variant, seed: int, steps: int) -> list[str]:
@@ -68,7 +67,6 @@ def measure(variant: Variant, seed: int, steps: int) -> Result:
         {row["step"] + 1: row["evaluation_reward"] for row in training if "evaluation_reward" in row},
         {row["step"]: row["staleness_mean"] for row in training},
         max(row["staleness_max"] for row in training),
-        max(row["ratio_max"] for row in training),
     )
 
 
@@ -91,7 +89,7 @@ def table(results: dict[Variant, list[Result]], steps: int) -> str:
 
 def section(results: dict[Variant, list[Result]], steps: int, picture: str) -> str:
     return f"""`areal-real run local/letter_chain` with vLLM on one core and the trainer on the other, policy `areal`, eta = 8: rollouts
-are interrupted by new weights and mix versions. The staleness is what came of it, as measured.
+are interrupted by new weights and mix versions. The staleness is what came of it, as measured. Number of seeds: {len(results[VARIANTS[0]])}.
 
 {table(results, steps)}
 
