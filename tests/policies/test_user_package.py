@@ -61,6 +61,26 @@ def test_it_is_compared_with_the_others(installed: dict[str, str]) -> None:
         assert "warmup" in done.stdout
 
 
+def test_it_is_checked_by_its_name(installed: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "areal_sim", "check", "warmup", "--set", "more_groups_each_version=8"]
+    done = subprocess.run(command, env=installed, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_real_backend_takes_it_too(installed: dict[str, str]) -> None:
+    """Up to the core of a real run: what is refused is refused here."""
+    code = (
+        "from areal_real.setup import CAPABILITIES\n"
+        "from interfaces.scenario_file import load\n"
+        "from interfaces.setup import build_loop\n"
+        "resolved = load('local/letter_chain', ['policy={ name = \"warmup\" }'])\n"
+        "print(build_loop(resolved, CAPABILITIES).policy.name)\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=installed, capture_output=True, text=True, check=False)
+    assert done.stdout == "warmup\n", done.stderr
+
+
 def test_without_the_package_the_name_is_unknown() -> None:
     done = areal_sim(dict(os.environ), "run", "areal/table7", "--set", 'policy={ name = "warmup" }')
     assert done.returncode == 2
