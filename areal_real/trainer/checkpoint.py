@@ -22,7 +22,8 @@ from areal_real.trainer.settings import CHECKPOINT_PREFIX
 from interfaces.rollout import PolicyVersion
 
 STATE = "trainer.json"
-OPTIMIZER = "optimizer.safetensors"
+OPTIMIZER = "optimizer.state"
+"""Safetensors too, but by a name that engines do not take for weights: they load all `*.safetensors`."""
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges*", "special_tokens*", "chat_template*", "*.model")
 KEPT = 2
 

@@ -109,11 +109,17 @@ def _needs(policy: Policy) -> Capabilities:
         streaming=isinstance(policy.buffering, Streaming),
         token_masks=policy.guarantees.per_token,
         token_budgets=isinstance(policy.dispatch, TokenBudget),
+        last_segment_masks=policy.guarantees.last_segment,
+        moves_keep_kv=policy.moves_keep_kv,
+        engine_load=policy.reads_engine_load,
     )
 
 
 def _able(needs: Capabilities, has: Capabilities, *, slow_too: bool) -> bool:
-    flags = ("colocated", "streaming", "token_masks", "token_budgets")
+    flags = (
+        "colocated", "streaming", "token_masks", "token_budgets", "last_segment_masks", "moves_keep_kv",
+        "engine_load",
+    )  # fmt: skip
     able = all(getattr(has, flag) for flag in flags if getattr(needs, flag))
     return able and needs.in_flight <= has.in_flight and (slow_too or has.quick_runs)
 

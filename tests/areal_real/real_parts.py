@@ -33,7 +33,7 @@ from interfaces.scenario import Resolved
 from interfaces.scenario_file import load
 from interfaces.setup import loop_config
 
-CAPABILITIES = replace(DECLARED, several_replicas=False, quick_runs=False)
+CAPABILITIES = replace(DECLARED, several_replicas=False, quick_runs=True)
 LONGEST = 300
 MOMENT_S = 0.1
 SETS = (

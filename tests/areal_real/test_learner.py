@@ -317,7 +317,7 @@ def test_torn_checkpoint_is_refused(model_dir, tmp_path):
     learner = Learner(model_dir, scenario())
     learner.step(random_samples(), 0)
     learner.save_checkpoint(tmp_path / "step-0")
-    file = tmp_path / "step-0" / "optimizer.safetensors"
+    file = tmp_path / "step-0" / "optimizer.state"
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(CheckpointError, match="use another checkpoint"):
         Learner(model_dir, scenario(), resume_from=tmp_path / "step-0")

@@ -133,3 +133,10 @@ def test_interrupted_run_ends_with_a_partial_report_and_can_go_on(place):
     assert (report["ended"], report["partial"]) == ("stopped", True)
     assert 2 <= report["steps"] < 40
     assert check_trace(find_trace(directory)).ended == "stopped"
+
+
+@pytest.mark.usefixtures("on_policy")
+def test_checkpoint_holds_no_weights_but_the_model(place):
+    """VLLM loads every `*.safetensors` of a directory; so a checkpoint can be served as it is."""
+    files = (place / "sync" / "checkpoints" / "step-3").glob("*.safetensors")
+    assert [file.name for file in files] == ["model.safetensors"]
