@@ -9,7 +9,8 @@ from areal_sim.validation.score import Score, score
 
 HEAD = """# How accurate are the predictions?
 
-Written by `areal-sim validate --refit --page docs/accuracy.md`; every number in the tables is computed by it.
+Written by `areal-sim validate --page docs/accuracy.md`; every number in the tables is computed by it (with
+`--refit` it also has leave-one-out errors of what was fitted).
 The protocol, with every published number, its run and its doubts, is one file:
 `scenarios/measured/protocol.toml`.
 
