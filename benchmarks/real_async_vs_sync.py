@@ -2,9 +2,9 @@
 
     python benchmarks/real_async_vs_sync.py [--steps 16] [--repeats 3] [--max-staleness 2]
 
-Runs `local/letter_chain` under `areal` and under `sync`, taking turns, for the same number of trained rollouts;
-then the engine alone, with as many rollouts in flight and the policy that the asynchronous run ended with. Needs a
-machine where nothing else runs; about a minute a repeat.
+Trains `local/letter_chain` until answers are long, then runs that policy on under `areal` and under `sync`, taking
+turns, for the same number of trained rollouts, with a learning rate so small that lengths stay as they are; then the
+engine alone, with as many rollouts in flight. Needs a machine where nothing else runs; about a minute a repeat.
 """
 
 import argparse
@@ -20,12 +20,19 @@ from typing import Any
 
 SCENARIO = "local/letter_chain"
 BARE_ROLLOUTS = 2048
+LEARNING_STEPS = 24
 Report = dict[str, Any]
 
 
-def run(policy: str, steps: int, seed: int, out: Path) -> Report:
+def run(policy: str, steps: int, seed: int, out: Path, *more: str) -> Report:
     """One run in processes of its own; its report."""
-    sets = (f"policy={policy}", f"run.steps={steps}", f"run.warmup_steps={steps // 4}", f"run.seed={seed}")
+    sets = [
+        f"policy={policy}",
+        f"run.steps={steps}",
+        f"run.warmup_steps={steps // 4}",
+        f"run.seed={seed}",
+        *more,
+    ]
     options = [option for setting in sets for option in ("--set", setting)]
     command = [sys.executable, "-m", "areal_real", "run", SCENARIO, *options, "--out", str(out), "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -118,12 +125,16 @@ def main() -> None:
         "areal": f'{{name = "areal", max_staleness = {chosen.max_staleness}}}', "sync": '{name = "sync"}'
     }  # fmt: skip
     ratios, shares, kept = [], [], []
+    trained = tempfile.TemporaryDirectory()
+    run(policies["sync"], LEARNING_STEPS, 0, Path(trained.name) / "run")
+    model = last_checkpoint(Path(trained.name) / "run")
+    fixed = (f'real.model="{model}"', "real.optimizer.learning_rate=1e-12", "run.checkpoint_every_steps=0")
     for repeat in range(chosen.repeats):
         reports: dict[str, Report] = {}
         with tempfile.TemporaryDirectory() as place:
             for name in sorted(policies, reverse=bool(repeat % 2)):
-                reports[name] = run(policies[name], chosen.steps, repeat, Path(place) / name)
-            bare = asyncio.run(bare_engine(last_checkpoint(Path(place) / "areal"), 8))
+                reports[name] = run(policies[name], chosen.steps, repeat, Path(place) / name, *fixed)
+            bare = asyncio.run(bare_engine(model, 8))
         areal, sync = reports["areal"], reports["sync"]
         assert areal["trained_rollouts"] == sync["trained_rollouts"]
         key = "effective_throughput_tokens_per_s"
