@@ -5,22 +5,9 @@ import json
 import math
 import os
 import sys
-import threading
-import time
 from collections.abc import Callable
 
-WATCH_S = 0.5
-
-
-def die_with(parent: int) -> None:
-    """End this process when its parent does, even in the middle of a reward."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(WATCH_S)
-        os._exit(1)
-
-    threading.Thread(target=watch, name="parent watch", daemon=True).start()
+from areal_report.parent_watch import die_with
 
 
 def score(function: Callable[..., float], line: str) -> dict[str, object]:

@@ -5,10 +5,9 @@ It reads one request at a time, answers it, and is gone within a second of its p
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from areal_real.tasks.registry import find_task
 from areal_real.trainer import commands
@@ -16,23 +15,8 @@ from areal_real.trainer.frames import Frame, encode, read_frame
 from areal_real.trainer.sample_arrays import from_arrays
 from areal_real.trainer.settings import TrainerSettings, checkpoint_path
 from areal_real.weight_file import weights_path
+from areal_report.parent_watch import die_with
 from interfaces.errors import TestbedError
-
-if TYPE_CHECKING:
-    pass
-
-WATCH_S = 0.5
-
-
-def die_with(parent: int) -> None:
-    """End this process at once when it is no longer the child of `parent`, even in the middle of work."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(WATCH_S)
-        os._exit(1)
-
-    threading.Thread(target=watch, name="parent watch", daemon=True).start()
 
 
 class Progress:

@@ -9,6 +9,7 @@ from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
 from typing import Protocol
 
+from areal_report.parent_watch import die_with
 from areal_sim.executor.task import LOST, Outcome, Task, attempt
 
 _LOOK_S = 0.5
@@ -117,9 +118,14 @@ class Processes:
 
 
 def _executor(workers: int) -> ProcessPoolExecutor:
-    """Workers that leave Ctrl-C to this process, which then ends them."""
+    """Workers that leave Ctrl-C to this process, which then ends them; if it is killed, they end too."""
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    return ProcessPoolExecutor(workers, context, _settle, (os.getpid(),))
+
+
+def _settle(parent: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with(parent)
 
 
 def cores() -> int:

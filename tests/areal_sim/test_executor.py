@@ -221,3 +221,34 @@ def test_no_cluster_at_an_address_is_one_message() -> None:
     assert done.returncode == 10
     assert "no Ray cluster at 'nowhere'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+ORPHANS = """
+import os, sys, time
+from concurrent.futures import wait
+from areal_sim.executor import pools
+
+if __name__ == "__main__":
+    pool = pools._executor(2)
+    print(*{pool.submit(os.getpid).result() for _ in range(20)}, flush=True)
+    pool.submit(time.sleep, 600)
+    time.sleep(600)
+"""
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "orphans.py"
+    script.write_text(ORPHANS)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)}
+    parent = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    with parent:
+        assert parent.stdout is not None
+        workers = [int(word) for word in parent.stdout.readline().split()]
+        parent.kill()
+    assert workers
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in workers):
+        assert time.monotonic() < deadline, "a worker is still there"
+        time.sleep(0.1)
