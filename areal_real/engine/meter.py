@@ -70,7 +70,7 @@ class Meter:
     def ended(self, context_tokens: int) -> None:
         """A sequence of so many tokens, response included, left the engine."""
         self._sequences = max(0, self._sequences - 1)
-        self._context = max(0, self._context - context_tokens)
+        self._context = max(0, self._context - context_tokens) if self._sequences else 0
         if self._state == "busy" and not self._sequences:
             self._resumed = 0
             self._enter("idle", self._cause)
@@ -112,7 +112,8 @@ class Meter:
 
     def _count(self, step: Step, prefilled: int, recomputed: int) -> None:
         self._generated += step.new_tokens
-        self._context += step.new_tokens
+        if self._sequences:  # else these are the last tokens of what has left already
+            self._context += step.new_tokens
         self._prefilled += prefilled
         self._recomputed += recomputed
         if step.decoding:

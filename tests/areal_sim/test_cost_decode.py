@@ -146,7 +146,7 @@ def test_every_shipped_fit_is_reachable() -> None:
 
 def test_roofline_and_measurement_agree_on_dense_models() -> None:
     for row in fits():
-        if "A3B" in str(row["model"]) or "A22B" in str(row["model"]):
+        if "A3B" in str(row["model"]) or "A22B" in str(row["model"]) or row["gpu"] == "cpu_core":
             continue
         gpu = {"h100_sxm": "h100", "h200_sxm": "h200", "b200_sxm": "b200", "a100_sxm": "a100"}[
             str(row["gpu"])

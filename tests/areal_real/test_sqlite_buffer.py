@@ -164,7 +164,7 @@ FULL = f"""
 import resource, signal, sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_buffer import fill, opened, state
+from test_sqlite_buffer import fill, opened, state
 from areal_real.buffer import DatabaseError
 buffer = opened(Path(sys.argv[1]))
 fill(buffer, 1)
