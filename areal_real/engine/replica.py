@@ -247,6 +247,7 @@ class VllmReplica:
             await asyncio.wait_for(self._roster.take_off(self._roster.flights.values()), SALVAGE_S)
         self._roster.lose_all()
         await engine.end()
+        self._roster.lose_all()  # what was given to it meanwhile: nobody knew yet
         self._meter.down()
         self._tell(ReplicaDown(self._clock.now(), self.id, reason))
         while self._engine is None:

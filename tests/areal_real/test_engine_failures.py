@@ -15,6 +15,7 @@ import torch
 from engine_kit import RESPONSE_LIMIT, Bench, difference, reference
 
 from areal_real.engine.errors import EngineError
+from areal_real.engine.live import LiveEngine
 from areal_real.engine.replica import WATCH_PERIOD_S, VllmReplica
 from areal_real.engine.shelf import Shelf
 from areal_real.weight_file import Manifest, WeightFileError, weights_path
@@ -169,6 +170,35 @@ def test_a_killed_engine_comes_back_and_its_tokens_survive(bench: Bench, replica
         trajectory = bench.trajectory(rollout, prompt)
         assert trajectory.segments == ((version, RESPONSE_LIMIT),)
         assert difference(trajectory, reference(bench.models, trajectory)) < CLOSE
+
+
+def test_what_is_given_to_an_engine_whose_death_is_not_yet_known_is_lost_with_it(
+    bench: Bench, replica: VllmReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The core learns of the death last: it may give a rollout to the replica that just lost it."""
+    seen, end = len(bench.events), LiveEngine.end
+
+    async def slow_end(engine: LiveEngine) -> None:
+        await asyncio.sleep(0.5)
+        await end(engine)
+
+    monkeypatch.setattr(LiveEngine, "end", slow_end)
+
+    async def run() -> int:
+        rollout = bench.generate(replica)
+        await bench.generated(replica, 20)
+        os.kill(replica.pids[0], signal.SIGKILL)
+        await bench.ended([rollout])
+        await asyncio.sleep(0.1)
+        bench.generate(replica, rollout=rollout)
+        await bench.until(lambda: any(isinstance(event, ReplicaUp) for event in bench.events[seen:]))
+        bench.generate(replica, rollout=rollout)
+        await bench.ended([rollout], times=2)
+        return rollout
+
+    rollout = bench.run(run())
+    assert [type(event) for event in bench.ends(rollout)] == [RolloutAborted, RolloutFinished]
+    assert len(bench.trajectory(rollout).response_ids) == RESPONSE_LIMIT
 
 
 def test_an_idle_engine_that_dies_with_a_question_open_is_noticed(bench: Bench, replica: VllmReplica) -> None:
