@@ -74,6 +74,7 @@ class VllmReplica:
         self._weights: Path | None = None
         """File that the engine's weights come from; None: the model directory."""
         self._restarts = 0
+        self._one_load = asyncio.Lock()
         self._failed_loads: dict[PolicyVersion, int] = {}
         self._stopped = False
 
@@ -137,7 +138,7 @@ class VllmReplica:
 
     def load(self, action: actions.LoadWeights) -> None:
         """Interrupt, load, resume; WeightsLoaded follows, after the RolloutAborted of what it aborted."""
-        self._background.spawn(self._load(action))
+        self._background.spawn(self._load_in_turn(action))
 
     def blame(self, cause: str) -> None:
         """From now on, idle time has this cause."""
@@ -164,6 +165,11 @@ class VllmReplica:
 
     # ---- weights ---------------------------------------------------------------------------------------
 
+    async def _load_in_turn(self, action: actions.LoadWeights) -> None:
+        """The next load may be asked for as soon as one is told of, before generation goes on."""
+        async with self._one_load:
+            await self._load(action)
+
     async def _load(self, action: actions.LoadWeights) -> None:
         engine = self._engine
         if engine is None:  # it died since: ReplicaDown has answered, or will
@@ -186,6 +192,8 @@ class VllmReplica:
             self.version, self._weights = action.version, path
             if not clear:
                 self._roster.forbid_old_cache()
+            # told before generation goes on: a rollout that ends at once may have tokens of this version
+            self._tell(WeightsLoaded(self._clock.now(), self.id, action.version))
             await engine.resume()
         except EngineDiedError as error:
             self._died(engine, str(error))
@@ -195,7 +203,6 @@ class VllmReplica:
             self._failed_loads.clear()
             self._meter.serving()
             self._roster.open(engine)
-            self._tell(WeightsLoaded(self._clock.now(), self.id, action.version))
 
     async def _interrupt(self, action: actions.LoadWeights, engine: LiveEngine) -> bool:
         """Take off what does not stay. Returns whether all KV is to be dropped.

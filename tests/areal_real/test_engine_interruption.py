@@ -8,6 +8,7 @@ import torch
 from engine_kit import RESPONSE_LIMIT, Bench, difference, mixed_reference, reference
 from safetensors.torch import load_file
 
+from areal_real.engine.live import LiveEngine
 from areal_real.engine.replica import VllmReplica
 from areal_real.engine.shelf import Shelf
 from areal_real.weight_file import checksum_of, weights_path
@@ -38,6 +39,30 @@ def interrupted(bench: Bench, replica: VllmReplica, intent: InFlight) -> tuple[l
         return rollouts, version
 
     return bench.run(run())
+
+
+def test_a_load_is_told_before_anything_that_the_new_weights_made(
+    bench: Bench, replica: VllmReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the call that lets generation go on takes to return; the next load waits for it."""
+    resume = LiveEngine.resume
+
+    async def slow_resume(engine: LiveEngine) -> None:
+        await resume(engine)
+        await asyncio.sleep(1.0)
+
+    monkeypatch.setattr(LiveEngine, "resume", slow_resume)
+    seen = len(bench.events)
+    rollouts, version = interrupted(bench, replica, InFlight.KEEP_RECOMPUTE)
+    second = bench.next_version()
+    bench.run(bench.load(replica, second, None))
+    bench.run(bench.ended(rollouts))
+    events = bench.events[seen:]
+    loads = {e.version: index for index, e in enumerate(events) if isinstance(e, WeightsLoaded)}
+    for index, event in enumerate(events):
+        if isinstance(event, RolloutFinished):
+            assert all(loads.get(segment.version, -1) < index for segment in event.segments)
+    assert list(loads) == [version, second]
 
 
 def test_keep_recompute_is_exact(bench: Bench, replica: VllmReplica) -> None:
