@@ -19,7 +19,7 @@ from interfaces.events import RolloutAborted, RolloutFinished, TrainingFinished
 from interfaces.trace import read_trace
 
 SEED = 4
-STEPS, BATCH, BOUND = 100, 2, 2
+STEPS, BATCH, BOUND = 80, 2, 2
 KILLS = ["engine"] * 7 + ["reward"] * 5 + ["trainer"] * 4 + ["run"] * 4
 """20, in an order that the seed gives."""
 
