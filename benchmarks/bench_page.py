@@ -32,7 +32,7 @@ def ready_s(page: Path, patience_s: float = 120.0) -> float:
     """Seconds from the start of the page until it is interactive, in real time."""
     copy = page.with_name("said.html")
     copy.write_text(page.read_text(encoding="utf-8").replace("</body>", SAY + "</body>"), encoding="utf-8")
-    with tempfile.TemporaryDirectory() as profile:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:  # its children linger
         command = [
             find_browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
             "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={profile}", "--enable-logging=stderr",
