@@ -250,10 +250,15 @@ class Replica:
     # ---- joining and leaving --------------------------------------------------------------------------
 
     def _join_waiting(self) -> None:
-        """Admit waiting sequences in order while slots and KV allow; their prefill delays everyone."""
+        """Admit waiting sequences in order while slots and KV allow; their prefill delays everyone.
+
+        Those that join at one moment are prefilled together, as engines do it.
+        """
         batch, waiting = self.batch, self.waiting
         if batch.running and batch.stops_now():
             return  # some are about to leave; the timer handles them first
+        joined: list[Sequence] = []
+        fresh, again = [0, 0, 0], [0, 0, 0]
         while waiting and len(batch.running) < self.max_num_seqs:
             sequence = waiting[0]
             shared = batch.shared_tokens(sequence)
@@ -261,18 +266,30 @@ class Replica:
             if not batch.fits(new):
                 break
             waiting.popleft()
-            if self.state == "idle":
-                self._enter("busy", "")
             if sequence.kv_kept:
                 sequence.kv_kept = False
             elif new:
-                squared = float(sequence.context * sequence.context - shared * shared)
-                self._prefill(new, squared, again=sequence.has_history)
+                work = again if sequence.has_history else fresh
+                work[0] += new
+                work[1] += sequence.context * sequence.context - shared * shared
+                work[2] += 1
             batch.join(sequence, new)
-            if sequence.first_token_at < 0.0:
-                sequence.first_token_at = batch.time
+            joined.append(sequence)
+        if joined:
+            self._prefill_joined(joined, fresh, again)
         if waiting or self._kv_blocked_since is not None:
             self._note_kv_blocked()
+
+    def _prefill_joined(self, joined: list[Sequence], fresh: list[int], again: list[int]) -> None:
+        """Prefill tokens, squared tokens and sequences of both kinds."""
+        if self.state == "idle":
+            self._enter("busy", "")
+        for (tokens, squared, sequences), is_again in ((again, True), (fresh, False)):
+            if tokens:
+                self._prefill(tokens, float(squared), again=is_again, sequences=sequences)
+        for sequence in joined:
+            if sequence.first_token_at < 0.0:
+                sequence.first_token_at = self.batch.time
 
     def _remove(self, sequence: Sequence) -> None:
         """Forget a sequence wherever it is."""
@@ -308,7 +325,7 @@ class Replica:
 
     # ---- prefill and loads ----------------------------------------------------------------------------
 
-    def _prefill(self, tokens: int, squared: float, *, again: bool, sequences: int = 1) -> None:
+    def _prefill(self, tokens: int, squared: float, *, again: bool, sequences: int) -> None:
         batch, usage = self.batch, self.usage
         seconds = self.cost.prefill_s(tokens, squared, sequences) * batch.slowdown
         start = batch.time

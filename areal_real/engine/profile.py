@@ -19,6 +19,8 @@ from interfaces.profile import DecodeRow, LoadRow, Measurement, PrefillRow
 FIRST_TOKEN = 3
 """Prompts are made of ids from here on; what they say does not matter."""
 WARM_UP_STEPS = 4
+PREFILLED_TOGETHER = (1, 4, 16)
+"""Sequences of one prefill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,15 @@ class Grid:
     """Tokens of each sequence when its decoding begins, and of each prefill."""
     steps: int = 24
     """Decode steps of each pair; a row holds their median."""
-    loads: int = 3
+    repeats: int = 3
+    """Rows of each prefill and of each pair of batch and context."""
+    loads: int = 5
 
     @classmethod
     def of(cls, config: EngineConfig) -> "Grid":
-        """Batches up to the engine's largest in steps of 4; short, middle and long contexts."""
+        """Batches up to the engine's largest, each twice the last; short, middle and long contexts."""
         batches = {config.max_num_seqs}
-        batches |= {4**power for power in range(8) if 4**power < config.max_num_seqs}
+        batches |= {2**power for power in range(16) if 2**power < config.max_num_seqs}
         longest = max(8, config.context_limit_tokens - 32)
         contexts = {max(8, longest // 16), max(8, longest // 4), longest}
         return cls(tuple(sorted(batches)), tuple(sorted(contexts)))
@@ -62,8 +66,9 @@ async def measure(config: EngineConfig, grid: Grid | None = None) -> list[Measur
         profiler = _Profiler(engine, config, steps)
         await engine.name_version(0)
         rows: list[Measurement] = []
-        for context in grid.contexts:
-            rows += [await profiler.prefill(context, sequences) for sequences in (1, 4)]
+        for context in grid.contexts * grid.repeats:
+            together = (sequences for sequences in PREFILLED_TOGETHER if sequences <= config.max_num_seqs)
+            rows += [await profiler.prefill(context, sequences) for sequences in together]
             rows += [await profiler.decode(batch, context, grid.steps) for batch in grid.batches]
         return rows + await profiler.loads(grid.loads)
     finally:

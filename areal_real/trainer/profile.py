@@ -3,6 +3,7 @@
 import random
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 
 from areal_real.directory import MEMORY
@@ -14,21 +15,37 @@ from interfaces.rollout import Trajectory
 from interfaces.scenario import Scenario
 
 BATCHES = (16, 64, 256)
+LENGTH_SHARES = (8, 3, 1)
+"""Responses of an eighth, a third and all of the longest."""
+CUTS = (1, 4, 16)
+"""Micro-batches of the scenario's size, a quarter and a sixteenth of it."""
 REPEATS = 2
 
 
 def measure(
     model: Path, scenario: Scenario, prompt_tokens: int, response_limit_tokens: int
 ) -> list[Measurement]:
-    """Train and publish a fresh learner on made-up rollouts of several lengths and numbers."""
+    """Train and publish a fresh learner on made-up rollouts of several lengths and numbers.
+
+    Every step has the minibatches of the scenario: how much of a batch the proximal forward pass covers
+    depends on them. The order is random, so that no size is measured only early or late.
+    """
     learner = Learner(model, scenario)
-    lengths = sorted({max(2, response_limit_tokens // share) for share in (8, 3, 1)})
-    grid = [(count, length) for count in BATCHES for length in lengths for _ in range(REPEATS)]
-    rows: list[Measurement] = [
-        _train(learner, _samples(learner, count, prompt_tokens, length, version), version)
-        for version, (count, length) in enumerate(grid)
-    ]
-    return [*rows, *_publish(learner, len(grid))]
+    lengths = sorted({max(2, response_limit_tokens // share) for share in LENGTH_SHARES})
+    grid = [*product(BATCHES, lengths, CUTS)] * REPEATS
+    random.Random(0).shuffle(grid)
+    rows: list[Measurement] = []
+    _train(learner, _samples(learner, BATCHES[0], prompt_tokens, lengths[-1], 0), 0)  # the first one is slow
+    for version, (count, length, cut) in enumerate(grid, start=1):
+        learner.scenario = _with_microbatches_cut(scenario, cut)
+        rows.append(_train(learner, _samples(learner, count, prompt_tokens, length, version), version))
+    return [*rows, *_publish(learner, learner.version)]
+
+
+def _with_microbatches_cut(scenario: Scenario, cut: int) -> Scenario:
+    tokens = max(1, scenario.trainer.max_tokens_per_microbatch // cut)
+    update = {"microbatching": "dynamic", "max_tokens_per_microbatch": tokens}
+    return scenario.model_copy(update={"trainer": scenario.trainer.model_copy(update=update)})
 
 
 def _samples(learner: Learner, count: int, prompt: int, response: int, version: int) -> list[Sample]:

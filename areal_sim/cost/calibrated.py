@@ -65,13 +65,14 @@ class CalibratedCost(RooflineCost):
         return max(_base_s(self._decode, n), self.floor.decode_base_s(n))
 
     def prefill_s(self, tokens: int, squared_tokens: float, sequences: int = 1) -> float:
-        """See `CostModel`."""
+        """See `CostModel`; a prefill measured alone has a step inside, which `shares_steps` may not cost."""
         part = self._parts.get("prefill")
         if part is None or tokens <= 0:
             return super().prefill_s(tokens, squared_tokens, sequences)
         self._note("prefill", "tokens", float(tokens))
-        seconds = part.seconds("call_s") + part.seconds("token_s") * tokens
-        seconds += part.seconds("squared_token_s") * squared_tokens
+        seconds = part.seconds("token_s") * tokens + part.seconds("squared_token_s") * squared_tokens
+        if not self._prefill_shares_steps:
+            seconds += part.seconds("call_s")
         return max(seconds, self.floor.prefill_floor_s(tokens, squared_tokens))
 
     def training_step_s(

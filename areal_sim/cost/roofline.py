@@ -68,6 +68,15 @@ class RooflineKernels:
         return 2 * self._model.layers * (steps * self._latency_s + volume / self._nvlink)
 
 
+def shares_steps(resolved: Resolved) -> bool:
+    """Whether a prefill rides in the decode steps of what runs already, and takes no step of its own.
+
+    So in vLLM, whose V1 scheduler gives every step's token budget to decodes and prefills alike. SGLang by
+    default runs a batch of prefills between two decode steps (its `enable_mixed_chunk` is off).
+    """
+    return resolved.scenario.engine.name == "vllm"
+
+
 class RooflineCost:
     """Everything from the hardware file; other cost models replace only its decode kernels.
 
@@ -90,6 +99,7 @@ class RooflineCost:
             resolved.scenario.engine.tensor_parallel * hardware.flops_per_s * self._shares.prefill_flops_share
         )
         self._chunk = resolved.scenario.engine.max_num_batched_tokens
+        self._prefill_shares_steps = shares_steps(resolved)
         self._training, self._transfer = TrainerCost(resolved), TransferCost(resolved)
         self.decode_per_context_token_s = max(
             self._slowdown * self._kernels.per_context_token_s,
@@ -109,13 +119,16 @@ class RooflineCost:
     def prefill_s(self, tokens: int, squared_tokens: float, sequences: int = 1) -> float:
         """See `CostModel`; steps of `max_num_batched_tokens` each read the weights and have overheads.
 
-        `max(FLOPs, weights) + all-reduces + overheads`. Logits are needed once a sequence and left out.
+        `max(FLOPs, weights) + all-reduces + overheads`, of steps of its own if the engine takes those
+        (`shares_steps`). Logits are needed once a sequence and left out.
         """
         if tokens <= 0:
             return 0.0
-        steps = math.ceil(tokens / self._chunk)
+        steps = 0 if self._prefill_shares_steps else math.ceil(tokens / self._chunk)
         flops = work.prefill_flops(self._model, tokens, squared_tokens)
-        kernels_s = max(flops / self._prefill_flops_per_s, steps * self._roofline.weights_s(tokens / steps))
+        kernels_s = flops / self._prefill_flops_per_s
+        if steps:
+            kernels_s = max(kernels_s, steps * self._roofline.weights_s(tokens / steps))
         overheads_s = steps * self._step_s + sequences * self._shares.request_overhead_s
         return kernels_s + self._roofline.communication_s(tokens, steps) + overheads_s
 

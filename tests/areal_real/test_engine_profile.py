@@ -9,12 +9,12 @@ from interfaces.profile import About, DecodeRow, LoadRow, PrefillRow, read_profi
 
 
 def test_a_profile_has_a_row_for_all_that_was_asked(bench: Bench, tmp_path: Path) -> None:
-    grid = Grid(batches=(1, 8), contexts=(16, 256), steps=12, loads=2)
+    grid = Grid(batches=(1, 8), contexts=(16, 256), steps=12, repeats=1, loads=2)
     rows = bench.run(measure(bench.config(), grid))
     decode = {(row.batch, row.context_tokens): row.seconds for row in rows if isinstance(row, DecodeRow)}
     assert sorted(decode) == [(1, 26.0), (1, 266.0), (8, 208.0), (8, 2128.0)]
     prefill = [(row.tokens, row.squared_tokens, row.sequences) for row in rows if isinstance(row, PrefillRow)]
-    assert prefill == [(16, 256.0, 1), (64, 1024.0, 4), (256, 65536.0, 1), (1024, 262144.0, 4)]
+    assert prefill == [(n * length, float(n * length**2), n) for length in (16, 256) for n in (1, 4, 16)]
     size = (bench.directory / "model" / "model.safetensors").stat().st_size
     loads = [row.bytes for row in rows if isinstance(row, LoadRow)]
     assert len(loads) == 2
@@ -26,5 +26,5 @@ def test_a_profile_has_a_row_for_all_that_was_asked(bench: Bench, tmp_path: Path
 def test_the_grid_of_a_scenario_fits_its_engine(bench: Bench) -> None:
     config = bench.config()
     grid = Grid.of(config)
-    assert grid.batches == (1, 4, 16)
+    assert grid.batches == (1, 2, 4, 8, 16)
     assert max(grid.contexts) + grid.steps <= config.context_limit_tokens

@@ -68,11 +68,12 @@ def lognormal(mean: float, sigma: float) -> dict[str, Any]:
 
 @dataclass
 class HandMadeCost:
-    """Decode `base(n) + g * context`; everything else constant (prefill per token)."""
+    """Decode `base(n) + g * context`; everything else constant (prefill per token and call)."""
 
     base: Callable[[int], float] = lambda n: 0.01
     decode_per_context_token_s: float = 0.0
     prefill_token_s: float = 0.0
+    prefill_call_s: float = 0.0
     train: Callable[[Ints], float] = lambda lengths: 1.0
     publish: float = 0.0
     load: Callable[[int], float] = lambda replicas: 0.0
@@ -84,7 +85,7 @@ class HandMadeCost:
         return self.base(n)
 
     def prefill_s(self, tokens: int, squared_tokens: float, sequences: int = 1) -> float:  # noqa: ARG002
-        return self.prefill_token_s * tokens
+        return self.prefill_call_s + self.prefill_token_s * tokens
 
     def training_step_s(
         self,

@@ -199,8 +199,10 @@ def test_a_file_of_no_use_is_refused(tmp_path: Path, text: str, rule: str) -> No
 
 def test_prefill_pays_overheads_and_a_read_of_the_weights_a_step() -> None:
     shares = efficiencies(step_overhead_s=1e-3, prefill_flops_share=0.5)
-    cost = RooflineCost(
-        resolved(machine=hardware(shares), model=dense(), engine={"max_num_batched_tokens": 1000})
+    engine = {"max_num_batched_tokens": 1000}
+    cost, mixing = (
+        RooflineCost(resolved(machine=hardware(shares), model=dense(), engine={"name": name, **engine}))
+        for name in ("sglang", "vllm")
     )
     # 0.8e9 parameters without the head; attention 2 * 4 * 8 * 64 a squared token.
     flops = 2 * 0.8e9 * 50_000 + 4096 * 50_000.0**2
@@ -209,6 +211,8 @@ def test_prefill_pays_overheads_and_a_read_of_the_weights_a_step() -> None:
         1.8e9 / 1e12 + 1e-3
     )  # few tokens: the weights are read anyway
     assert cost.prefill_s(0, 0.0) == 0
+    # What rides in decode steps pays for its FLOPs alone.
+    assert mixing.prefill_s(50_000, 50_000.0**2) == pytest.approx(flops / 0.5e15)
 
 
 def test_run_floor_adds_up_what_a_run_did() -> None:

@@ -69,11 +69,14 @@ class Bench:
 
         call_later(self.env, when, MECHANICS, call)
 
-    def submit(self, rollout: int, job: Job, *, done: int = 0, turns: TurnDraw | None = None) -> None:
-        sequence = Sequence(
+    def sequence(self, rollout: int, job: Job, *, done: int = 0) -> Sequence:
+        return Sequence(
             rollout, rollout + 1000 if job.prompt < 0 else job.prompt,
             prompt_tokens=job.prompt_tokens, total=job.tokens, done=done, outcome=Outcome(1.0, 0.0, False),
         )  # fmt: skip
+
+    def submit(self, rollout: int, job: Job, *, done: int = 0, turns: TurnDraw | None = None) -> None:
+        sequence = self.sequence(rollout, job, done=done)
         if turns is not None:
             sequence.plan_turns(turns)
         self.at(job.at, lambda: self.replica.submit(sequence))
@@ -286,6 +289,15 @@ def interrupted(action: InFlight | None, *exceptions: tuple[int, InFlight]) -> B
     bench.load(8.5, 1, action, *exceptions)
     bench.env.run()
     return bench
+
+
+def test_those_that_join_at_one_moment_are_prefilled_in_one_call() -> None:
+    bench = Bench(HandMadeCost(base=lambda _: 1.0, prefill_token_s=0.1, prefill_call_s=3.0))
+    three = [bench.sequence(number, Job(0, 5, prompt_tokens=10 * number)) for number in (1, 2, 3)]
+    bench.at(0.0, lambda: [bench.replica.submit(sequence) for sequence in three])
+    bench.env.run()
+    assert list(bench.finished.values()) == [pytest.approx(3 + 60 * 0.1 + 5)] * 3
+    assert bench.usage.prefilled_tokens == 60
 
 
 def test_keep_recompute_prefills_exactly_the_kv_in_use() -> None:
