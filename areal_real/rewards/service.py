@@ -86,8 +86,12 @@ class RewardPool:
         self._tasks = [asyncio.create_task(self._serve(worker), name="reward") for worker in self._workers]
 
     def score(self, rollout: int) -> None:
-        """Compute a reward; RewardReady or RewardFailed follows."""
+        """Compute a reward; RewardReady or RewardFailed follows, unless its group is discarded before."""
         self._asked.put_nowait(rollout)
+
+    async def answered(self) -> None:
+        """Return once nothing that was asked for is still to be answered."""
+        await self._asked.join()
 
     async def close(self) -> None:
         """End all workers, whatever they do."""
@@ -100,9 +104,12 @@ class RewardPool:
         try:
             while True:
                 rollout = await self._asked.get()
-                if worker.process is None:
-                    await worker.start()
-                await self._score(worker, rollout)
+                try:
+                    if worker.process is None:
+                        await worker.start()
+                    await self._score(worker, rollout)
+                finally:
+                    self._asked.task_done()
         except TestbedError as error:
             self._on_failure(error)
 

@@ -36,6 +36,12 @@ from interfaces.setup import loop_config
 CAPABILITIES = replace(DECLARED, several_replicas=False, quick_runs=True)
 LONGEST = 300
 MOMENT_S = 0.1
+SETTLE_S = 60.0
+UNASKED = (
+    events.RolloutAborted, events.RolloutFailed, events.RolloutFinished, events.ReplicaDown,
+    events.RewardReady, events.RewardFailed,
+)  # fmt: skip
+"""Events that answer no call which is counted."""
 SETS = (
     "run.steps=3", "run.warmup_steps=0", "run.checkpoint_every_steps=2", "workload.batch_size=2",
     "workload.group_size=2", f"workload.response_tokens.max={LONGEST}", "trainer.minibatches=1",
@@ -78,6 +84,11 @@ class Rig:
             workers=1, timeout_s=30.0, on_failure=self.fail,
         )  # fmt: skip
         await asyncio.gather(self.replica.start(0), self.trainer.start(), self.rewards.start())
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether a contract can begin: nothing is under way, and all have the same version."""
+        return not self.replica.busy and self.replica.version == self.published == self.version
 
     @property
     def _now(self) -> "RealBackend":
@@ -130,15 +141,14 @@ class RealBackend:
     moment_s = MOMENT_S
 
     def __init__(self, rig: Rig, number: int) -> None:
-        assert not rig.replica.busy
-        assert rig.replica.version == rig.version
+        assert rig.at_rest
         self._rig, self._base, self._origin = rig, rig.version, rig.clock.now()
         self.config = loop_config(rig.resolved.scenario)
         self.buffer = SqliteBuffer(rig.directory / f"{number}.sqlite", Digits(), None)
         self.engine = self.trainer = self.weights = self
         self._facts: asyncio.Queue[Event] = asyncio.Queue()
         self._owed = 0
-        """Answers of trainer, rewards and replica that are due."""
+        """Answers of trainer and replica that are due."""
         self._closed = False
         rig.backend = self
 
@@ -154,8 +164,8 @@ class RealBackend:
         """An event of any part, as the contract sees it."""
         if isinstance(event, events.RewardReady):
             self.buffer.reward(event.rollout, event.reward)
-        if not isinstance(event, (events.RolloutAborted, events.RolloutFailed, events.ReplicaDown)):
-            self._owed -= not isinstance(event, events.RolloutFinished)
+        if not isinstance(event, UNASKED):
+            self._owed -= 1
         if isinstance(event, events.RolloutFinished):
             self._score(event.rollout)
         self._facts.put_nowait(self._moved(event))
@@ -165,7 +175,6 @@ class RealBackend:
             self.buffer.question(rollout)
         except KeyError:
             return  # discarded meanwhile
-        self._owed += 1
         self._rig.rewards.score(rollout)
 
     def _moved(self, event: Event) -> Event:
@@ -229,9 +238,20 @@ class RealBackend:
         """Take everything off, and let the engine serve what the trainer has."""
         if not self._closed:
             self._closed = True
-            self._rig.runner.run(asyncio.wait_for(self._settle(), 120.0))
-            self._rig.backend = None
-            self.buffer.close()
+            try:
+                self._rig.runner.run(asyncio.wait_for(self._settle(), SETTLE_S))
+            except TimeoutError:
+                raise AssertionError(f"not at rest after {SETTLE_S:g} s: {self._unsettled()}") from None
+            finally:
+                self._rig.backend = None
+                self.buffer.close()
+
+    def _unsettled(self) -> str:
+        rig = self._rig
+        return (
+            f"rollouts {self.buffer_rollouts()} on the replica, {self._owed} answers due, trainer at version "
+            f"{rig.version}, published {rig.published}, loaded {rig.replica.version}"
+        )
 
     async def _settle(self) -> None:
         rig = self._rig
@@ -239,6 +259,7 @@ class RealBackend:
             rig.replica.abort(actions.Abort(rollout, 0))
         while rig.replica.busy or self._owed > 0:
             await asyncio.sleep(0.02)
+        await rig.rewards.answered()
         if rig.published < rig.version:
             rig.trainer.publish(actions.Publish(rig.version))
         while rig.published < rig.version:

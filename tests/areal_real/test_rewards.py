@@ -106,6 +106,17 @@ def test_rollouts_discarded_while_they_waited_are_passed_over() -> None:
     in_pool(lambda: Pool(["gone", "x"]), use)
 
 
+def test_all_is_answered_also_where_a_rollout_was_passed_over() -> None:
+    async def use(made: Pool) -> None:
+        made.pool.score(1)
+        made.pool.score(0)
+        await asyncio.wait_for(made.pool.answered(), 60)
+        assert [event.rollout for event in [made.events.get_nowait()]] == [1]  # type: ignore[attr-defined]
+        assert made.events.empty()
+
+    in_pool(lambda: Pool(["gone", "print"]), use)
+
+
 def test_a_function_that_cannot_be_imported_is_one_message() -> None:
     with pytest.raises(RewardError, match=r"reward no_such_module:f: ModuleNotFoundError"):
         in_pool(lambda: Pool([], function="no_such_module:f"), lambda made: made.scored())
